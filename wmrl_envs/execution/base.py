@@ -1,0 +1,101 @@
+"""What a sandbox is: `ExecutionLimits` and the protocol `Sandbox` that every implementation follows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.outcome import Execution
+
+
+@dataclass(frozen=True)
+class ExecutionLimits:
+    """Limits of one run; memory, processes and disk are those of the whole process tree.
+
+    Attributes:
+        timeout_s: wall clock, seconds.
+        memory_mb: MiB. processes: processes and threads.
+        output_bytes: bytes of stdout and of stderr kept (head and tail).
+        file_mb: largest single file. disk_mb: work directory in all. submission_mb: largest submission read back.
+    """
+
+    timeout_s: float = 1200.0
+    memory_mb: int = 4096
+    processes: int = 64
+    output_bytes: int = 65536
+    file_mb: int = 1024
+    disk_mb: int = 4096
+    submission_mb: int = 512
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+                raise InvalidInput(f"ExecutionLimits({f.name}={value!r}): expected a finite number above 0.")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One program to run.
+
+    Attributes:
+        code: the agent's program; it runs as `__main__`, its traceback has the line numbers of this text.
+        data_dir: folder the program sees read-only as DATA_DIR.
+        prelude: trusted code executed before it in the same namespace (a scaffold), under its own file name.
+        env: extra environment variables (allow-listed by the caller; never secrets).
+    """
+
+    code: str
+    data_dir: Path
+    limits: ExecutionLimits = field(default_factory=ExecutionLimits)
+    prelude: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class Sandbox(ABC):
+    """Runs programs nobody trusts. Safe to call from several threads; close it or use it as a context manager."""
+
+    tier: str = "unsafe"
+
+    @abstractmethod
+    def run_job(self, job: Job) -> Execution:
+        """Run one job. The agent's failures are statuses; ours raise `InfrastructureError` after retries."""
+
+    def run(
+        self,
+        code: str,
+        data_dir: str | Path,
+        limits: ExecutionLimits | None = None,
+        *,
+        prelude: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> Execution:
+        """Run `code` with `data_dir` as DATA_DIR under `limits`."""
+        return self.run_job(Job(code, Path(data_dir), limits or ExecutionLimits(), prelude, dict(env or {})))
+
+    def run_many(self, jobs: Sequence[Job], concurrency: int | None = None) -> list[Execution | Exception]:
+        """Run jobs at most `concurrency` at a time (default: one a core); an infrastructure failure is returned in place."""
+        import os
+        from concurrent.futures import ThreadPoolExecutor
+
+        def one(job: Job) -> Execution | Exception:
+            try:
+                return self.run_job(job)
+            except Exception as error:
+                return error
+
+        with ThreadPoolExecutor(concurrency or os.cpu_count() or 1) as pool:
+            return list(pool.map(one, jobs))
+
+    @abstractmethod
+    def close(self) -> None:
+        """End every process and remove every file of this sandbox. Idempotent."""
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""Agents: how an observation becomes a prompt and a completion becomes an action."""

@@ -1,0 +1,34 @@
+"""`wmrl`: the command line. Subcommands live in `wmrl_train.commands`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import typer
+from rich.console import Console
+
+from wmrl_envs.errors import WmrlError
+
+_COMMANDS = ("train", "evaluate", "tasks", "sandbox", "warm_start", "fidelity")
+
+app = typer.Typer(
+    name="wmrl",
+    help="World Model RL: environments whose expensive step is executed or predicted, and a GRPO trainer that uses both.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for _name in _COMMANDS:
+    importlib.import_module(f"wmrl_train.commands.{_name}").register(app)
+
+
+def main() -> None:
+    """Run the command line; a user's error is one sentence and exit status 2, Ctrl-C is 130."""
+    try:
+        app()
+    except WmrlError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {error}", markup=True, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
