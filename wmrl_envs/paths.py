@@ -32,3 +32,9 @@ def sandbox_dir() -> Path:
 def models_dir() -> Path:
     """Where converted language models lie."""
     return home() / "models"
+
+
+def box_sources() -> Path:
+    """The files that run inside the sandbox (`sandbox/` in a checkout, `wmrl_envs/_sandbox` in an installed wheel)."""
+    installed = Path(__file__).parent / "_sandbox"
+    return installed if installed.is_dir() else Path(__file__).parent.parent / "sandbox"
