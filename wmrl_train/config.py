@@ -1,0 +1,376 @@
+"""The configuration of a run: pydantic models, one a section, importable without torch.
+
+A run is configured by a YAML file (or the name of one shipped in `wmrl_train/configs`) and dotted overrides:
+`load_config("laptop", ["train.steps=3", "optim.lr=5e-4"])`. Every default below is the paper's setting
+(Appendix D) where the paper has one. An unknown key is refused, and the nearest valid one is named.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from wmrl_envs.errors import InvalidInput
+
+CONFIGS_DIR = Path(__file__).parent / "configs"
+
+
+class Section(BaseModel):
+    """Base of the sections: strict about keys, immutable, documented by the docstring under each field."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+class RunConfig(Section):
+    name: str = Field(default="run", pattern=r"^[\w.-]+$")
+    """Name of the run; its directory is `<dir>/<name>`."""
+    dir: str = "runs"
+    seed: int = Field(default=0, ge=0)
+    threads: int | None = Field(default=None, ge=1)
+    """Torch threads; null leaves torch's own choice."""
+    min_free_disk_mb: int = Field(default=512, ge=0)
+    """A run does not start, and does not write a checkpoint, with less free space than this."""
+
+
+class TrainConfig(Section):
+    steps: int = Field(default=100, ge=1)
+    save_every: int = Field(default=5, ge=1)
+    """Steps between two checkpoints; one is also written at the end and on Ctrl-C."""
+    keep_checkpoints: int = Field(default=2, ge=1)
+
+
+class TasksConfig(Section):
+    env: str = "MLEDojo-v0"
+    """Id of a registered executable environment."""
+    train: str | list[str] = "train"
+    """A split ("train", "held_out") or a list of tasks."""
+    held_out: str | list[str] = "held_out"
+    """Tasks that are only evaluated."""
+    data_dir: str | None = None
+    scaffold: str | None = None
+    """"sklearn": a prelude loads and splits the columns, for small policies. null: whole scripts, as in the paper."""
+    max_rows: int | None = Field(default=None, ge=10)
+    """Training rows the prelude reads; null reads all."""
+    max_turns: int = Field(default=4, ge=1)
+    reward_mode: Literal["improvement", "score", "final"] = "improvement"
+    observation_tokens: int = Field(default=1024, ge=16)
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further keyword arguments of the environment."""
+
+
+class ExecutionConfig(Section):
+    sandbox: str = "auto"
+    """"auto", "process", "docker" or "replay"."""
+    timeout_s: float = Field(default=1200.0, gt=0)
+    memory_mb: int = Field(default=4096, ge=64)
+    workers: int | None = Field(default=None, ge=1)
+    """Executions at a time; null: one a core."""
+    cache: bool = True
+    """Answer an execution that was paid before (same program, data and limits) from the cache on disk."""
+
+
+class LoraConfig(Section):
+    r: int = Field(default=32, ge=1)
+    alpha: int = Field(default=64, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    target_modules: str | list[str] = "all-linear"
+
+
+class PolicyConfig(Section):
+    model: str = "demo"
+    """"demo" (the warm-started checkpoint of this package), "smollm2" (`wmrl model fetch smollm2`), or a directory."""
+    engine: Literal["transformers", "vllm", "openai"] = "transformers"
+    engine_options: dict[str, Any] = Field(default_factory=dict)
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "auto"
+    lora: LoraConfig | None = None
+    gradient_checkpointing: bool = False
+
+
+class AgentConfig(Section):
+    name: Literal["program", "research"] = "research"
+    """"program": the small policy that completes a prelude. "research": the AutoResearch scaffold of the paper."""
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class RolloutConfig(Section):
+    groups: int = Field(default=8, ge=1)
+    """Groups a step, m."""
+    group_size: int = Field(default=8, ge=2, description="Trajectories a group, n; a group of one has no advantage.")
+    max_new_tokens: int = Field(default=4096, ge=1)
+    """Tokens a turn."""
+    max_context: int | None = Field(default=None, ge=8)
+    """Tokens of a whole conversation; null: what the model allows."""
+    temperature: float = Field(default=1.0, gt=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    batch_size: int = Field(default=64, ge=1)
+    """Sequences generated together."""
+    generation_workers: int = Field(default=1, ge=1)
+    """Generation batches at a time; more than 1 only for server engines."""
+    prediction_workers: int = Field(default=1, ge=1)
+    retries: int = Field(default=2, ge=0)
+    """Further attempts after an infrastructure failure, before the group is dropped."""
+
+    @model_validator(mode="after")
+    def _whole_distribution(self) -> RolloutConfig:
+        if self.top_p != 1.0:
+            raise ValueError(
+                f"top_p={self.top_p} cuts the distribution the learner differentiates, so that its log-probabilities would not be "
+                "those of the samples; expected 1.0 for training"
+            )
+        return self
+
+
+class WorldModelConfig(Section):
+    kind: Literal["static", "simulator", "none"] = "static"
+    """"static": static analysis plus a regression that learns on the anchors. "simulator": language-model checks.
+    "none": nothing is predicted, every group is executed (plain GRPO)."""
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class AnchorsConfig(Section):
+    fraction: float = Field(default=0.125, ge=0, le=1)
+    """Share of the groups that are also really executed; 1.0 is plain GRPO."""
+    min_groups: int = Field(default=1, ge=0)
+    lag: int = Field(default=0, ge=0)
+    """Steps of slack for anchor groups; 0: a step waits for its anchors."""
+
+
+class CorrectionConfig(Section):
+    debias: bool = True
+    """Online Debiasing: the monotone map fitted to the anchor pairs."""
+    denoise: bool = True
+    """Inverse-Variance Denoising: the anchor weight rho."""
+    min_pairs: int = Field(default=200, ge=2)
+    refit_every: int = Field(default=64, ge=1)
+    direction: Literal["inverse", "regression"] = "inverse"
+    levels: int = Field(default=10, ge=2)
+    w_max: float = Field(default=4.0, ge=1)
+    fusion: Literal["ivw", "cv", "auto"] = "ivw"
+    scale: Literal["none", "std"] = "none"
+    """"std" divides the advantages of a group by their standard deviation; the paper's estimator does not."""
+
+
+class OptimConfig(Section):
+    lr: float = Field(default=1e-6, gt=0)
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps of linear warm-up; constant afterwards."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    loss: Literal["grpo", "dr_grpo", "dapo", "cispo"] = "grpo"
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_high: float = Field(default=0.2, gt=0)
+    kl_coef: float = Field(default=0.04, ge=0)
+    """Coefficient of the KL divergence to the frozen initial policy (k3)."""
+    entropy_coef: float = Field(default=0.002, ge=0)
+    epochs: int = Field(default=1, ge=1)
+    """Passes over a step's rollouts; with 1 the ratio is exactly 1."""
+    is_cap: float = Field(default=2.0, ge=1)
+    """Cap of the truncated importance weight learner / sampler."""
+    tokens_per_micro_batch: int = Field(default=16384, ge=64)
+
+
+class EvalConfig(Section):
+    k: int = Field(default=8, ge=0)
+    """Samples a task before and after training, really executed; 0 evaluates nothing."""
+    every: int | None = Field(default=None, ge=1)
+    """Also evaluate every so many steps."""
+    temperature: float = Field(default=1.0, ge=0)
+    held_out: bool = True
+
+
+class TrackingConfig(Section):
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(default_factory=list)
+    """JSONL is always written; these come on top."""
+    project: str = "wmrl"
+    samples_every: int = Field(default=10, ge=1)
+    """Steps between two tables of sampled solutions in the log."""
+
+
+class Config(Section):
+    """The whole configuration of a run."""
+
+    run: RunConfig = RunConfig()
+    train: TrainConfig = TrainConfig()
+    tasks: TasksConfig = TasksConfig()
+    execution: ExecutionConfig = ExecutionConfig()
+    policy: PolicyConfig = PolicyConfig()
+    agent: AgentConfig = AgentConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    world_model: WorldModelConfig = WorldModelConfig()
+    anchors: AnchorsConfig = AnchorsConfig()
+    correction: CorrectionConfig = CorrectionConfig()
+    optim: OptimConfig = OptimConfig()
+    eval: EvalConfig = EvalConfig()
+    tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Config:
+        if self.anchors.min_groups > self.rollout.groups:
+            raise ValueError(f"anchors.min_groups={self.anchors.min_groups} is more than rollout.groups={self.rollout.groups}")
+        if self.world_model.kind == "none" and self.anchors.fraction < 1:
+            raise ValueError(
+                'world_model.kind="none" predicts nothing, so every group must be executed: set anchors.fraction=1'
+            )
+        if self.rollout.max_context is not None and self.rollout.max_context <= self.rollout.max_new_tokens:
+            raise ValueError(
+                f"rollout.max_context={self.rollout.max_context} leaves no room for a prompt beside "
+                f"rollout.max_new_tokens={self.rollout.max_new_tokens}"
+            )
+        if not self.tasks.train:
+            raise ValueError("tasks.train is empty: name a split or at least one task")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.run.dir).expanduser() / self.run.name
+
+    def to_yaml(self) -> str:
+        """The resolved configuration; `load_config` of this text gives the same configuration back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def available_configs() -> list[str]:
+    """Names of the configurations that ship with the package."""
+    return sorted(path.stem for path in CONFIGS_DIR.glob("*.yaml"))
+
+
+def load_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
+    """The configuration in a file, a shipped one by name, or a mapping, with dotted overrides applied on top.
+
+    A file may say `extends: NAME_OR_FILE` to start from another one.
+
+    Raises:
+        InvalidInput: no such file, not YAML, an unknown key (the nearest valid one is named), a value out of range.
+
+    >>> load_config("paper-4b", ["train.steps=3"]).train.steps
+    3
+    """
+    values = _resolve(source) if not isinstance(source, Mapping) else dict(source)
+    for override in overrides:
+        _merge(values, _parse_override(override))
+    _check_keys(values, Config, "")
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise InvalidInput(_sentence(error)) from None
+
+
+def _resolve(source: str | Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    path = Path(source)
+    if not path.suffix and not path.exists():
+        path = CONFIGS_DIR / f"{source}.yaml"
+    if not path.is_file():
+        near = difflib.get_close_matches(str(source), available_configs(), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InvalidInput(
+            f"No configuration {str(source)!r}: expected a YAML file or one of {', '.join(available_configs())}.{hint}"
+        )
+    if path in seen:
+        raise InvalidInput(f"{path.name} extends itself through {' -> '.join(p.name for p in seen)}.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(values, dict):
+        raise InvalidInput(f"{path} holds a {type(values).__name__}, expected a mapping of sections such as 'train:'.")
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    beside = path.parent / str(base)
+    merged = _resolve(beside if beside.is_file() else str(base), (*seen, path))
+    _merge(merged, values)
+    return merged
+
+
+def _parse_override(text: str) -> dict[str, Any]:
+    key, equals, value = text.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise InvalidInput(f"Override {text!r} was not understood: expected section.key=value, for example train.steps=3.")
+    try:
+        nested: Any = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise InvalidInput(f"The value of override {text!r} is not valid YAML.") from None
+    for part in reversed(parts):
+        nested = {part: nested}
+    return nested
+
+
+def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    for key, value in extra.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = value
+
+
+def _check_keys(values: Mapping[str, Any], model: type[Section], prefix: str) -> None:
+    """Refuse unknown keys before pydantic does, to name the nearest valid one (over all sections, for a misplaced key)."""
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        field = model.model_fields.get(str(key))
+        if field is None:
+            raise InvalidInput(f"Unknown configuration key {name!r}.{_nearest(str(key), name)}")
+        section = _section_of(field.annotation)
+        if section is None or (value is None and section is LoraConfig):
+            continue
+        if not isinstance(value, Mapping):
+            raise InvalidInput(
+                f"Configuration key {name!r} is a section, expected keys below it such as {_example(section, name)}."
+            )
+        _check_keys(value, section, f"{name}.")
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    candidates: Sequence[Any] = [annotation, *get_args(annotation)]
+    return next((a for a in candidates if isinstance(a, type) and issubclass(a, Section)), None)
+
+
+def _example(section: type[Section], name: str) -> str:
+    return f"'{name}.{next(iter(section.model_fields))}'"
+
+
+def _all_keys(model: type[Section] = Config, prefix: str = "") -> list[str]:
+    keys = []
+    for key, field in model.model_fields.items():
+        section = _section_of(field.annotation)
+        keys += [f"{prefix}{key}"] + (_all_keys(section, f"{prefix}{key}.") if section else [])
+    return keys
+
+
+def _nearest(key: str, dotted: str) -> str:
+    keys = _all_keys()
+    same_leaf = [k for k in keys if k.rpartition(".")[2] == key]
+    near = difflib.get_close_matches(dotted, keys, n=1, cutoff=0.55) or same_leaf[:1]
+    by_leaf = difflib.get_close_matches(key, [k.rpartition(".")[2] for k in keys], n=1)
+    if same_leaf:
+        near = same_leaf[:1]
+    elif not near and by_leaf:
+        near = [k for k in keys if k.rpartition(".")[2] == by_leaf[0]][:1]
+    return f" Did you mean {near[0]!r}?" if near else f" Sections are {', '.join(Config.model_fields)}."
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first problem of a pydantic error as one sentence: the key, the value given, what was expected."""
+    problems = error.errors(include_url=False)
+    first = problems[0]
+    key = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ").rstrip(".")
+    given = (
+        f"{key}={first['input']!r}: "
+        if key and not isinstance(first["input"], (Mapping, BaseModel))
+        else f"{key}: "
+        if key
+        else ""
+    )
+    more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{given}{message}.{more}"
