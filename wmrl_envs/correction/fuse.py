@@ -1,0 +1,116 @@
+"""Inverse-Variance Denoising (Equation 5): how much an anchor group counts beside a world-model group."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from wmrl_envs.correction.moments import Moments
+from wmrl_envs.correction.scores import check_positive, check_scores, per_pair
+from wmrl_envs.errors import InvalidInput
+
+_NO_SPREAD = 1e-9  # a variance of true scores below this is no yardstick
+
+
+def fuse(g_anchor_sum: Any, g_wm_sum: Any, n_anchor: int, n_wm: int, rho: float) -> Any:
+    """G = (rho * g_E + g_WM) / (rho * |G_E| + |G_WM|), with g_E and g_WM *sums* of group gradients (numbers, arrays, tensors).
+
+    >>> fuse(2.0, 6.0, n_anchor=1, n_wm=3, rho=2.0)
+    2.0
+    """
+    if n_anchor < 0 or n_wm < 0 or n_anchor + n_wm == 0:
+        raise InvalidInput(f"fuse(n_anchor={n_anchor}, n_wm={n_wm}): expected numbers of groups, at least one in all.")
+    _check_rho(rho)
+    return (rho * g_anchor_sum + g_wm_sum) / (rho * n_anchor + n_wm)
+
+
+def fusion_weights(is_anchor: Any, rho: float) -> np.ndarray:
+    """One weight a group, summing to 1: rho / (rho |G_E| + |G_WM|) for anchors, 1 / (...) for the others.
+
+    >>> fusion_weights([True, False, False], rho=2.0).tolist()
+    [0.5, 0.25, 0.25]
+    """
+    mask = np.asarray(is_anchor, dtype=bool)
+    if mask.ndim != 1 or mask.size == 0:
+        raise InvalidInput(f"is_anchor of shape {mask.shape}: expected one flag a group, at least one group.")
+    _check_rho(rho)
+    weights = np.where(mask, float(rho), 1.0)
+    return weights / weights.sum()
+
+
+def _check_rho(rho: float) -> None:
+    if not (np.isfinite(rho) and rho > 0):
+        raise InvalidInput(f"rho={rho!r}: expected a finite number above 0.")
+
+
+class FusionWeight:
+    """rho = 1 + eta2 / eta2_cal, clipped to [1, w_max]; 1 until `min_pairs` residuals have been seen.
+
+    eta2 is the mean squared residual over the latest `window` pairs divided by the mean within-group variance of
+    their true scores (groups of one: by the variance of the true scores in the window). A window whose true scores do
+    not vary has no yardstick, so eta2 keeps its last value. eta2_cal is eta2 at the end of warm-up.
+
+    >>> weight = FusionWeight(min_pairs=4)
+    >>> weight.update([0.1, -0.1], [0.0, 1.0], group="a"); weight.rho
+    1.0
+    >>> weight.update([0.1, -0.1], [0.2, 0.8], group="b"); weight.rho
+    2.0
+    """
+
+    def __init__(self, min_pairs: int = 200, window: int = 512, w_max: float = 4.0):
+        check_positive(min_pairs=min_pairs, window=window)
+        if not (np.isfinite(w_max) and w_max >= 1):
+            raise InvalidInput(f"w_max={w_max!r}: expected a finite number of at least 1.")
+        self.min_pairs, self.window, self.w_max = min_pairs, window, float(w_max)
+        self.n_pairs = 0
+        self.eta2: float | None = None
+        self.eta2_cal: float | None = None
+        self.moments: Moments | None = None
+        self._rows: deque[tuple[float, float, Any]] = deque(maxlen=window)  # residual, true, group
+
+    def update(self, residuals: Any, true: Any, group: Any = None) -> None:
+        """Take in prequential residuals f(r_hat) - r with the true scores; `group`: one for all, one a group or one a pair."""
+        e, t = check_scores(residuals, "residual", None), check_scores(true, "true", None)
+        if e.shape != t.shape:
+            raise InvalidInput(f"{e.size} residuals and {t.size} true scores: expected one of each a pair.")
+        if e.size == 0:
+            return
+        self._rows.extend(zip(e.ravel().tolist(), t.ravel().tolist(), per_pair(group, e.shape), strict=True))
+        self.n_pairs += e.size
+        self._measure()
+
+    def _measure(self) -> None:
+        moments = Moments.of(self._rows)
+        if moments.true >= _NO_SPREAD:
+            self.moments = moments
+            self.eta2 = moments.residual / moments.true
+            if self.eta2_cal is None and self.n_pairs >= self.min_pairs:
+                self.eta2_cal = self.eta2
+
+    @property
+    def rho(self) -> float:
+        if self.eta2 is None or self.eta2_cal is None:
+            return 1.0
+        if self.eta2 == self.eta2_cal:  # also a perfect world model, 0 / 0
+            return min(2.0, self.w_max)
+        ratio = self.eta2 / self.eta2_cal if self.eta2_cal > 0 else np.inf
+        return float(np.clip(1.0 + ratio, 1.0, self.w_max))
+
+    @property
+    def control_coefficient(self) -> float:
+        """Lam of the control variate: Cov(true, calibrated) / Var(calibrated) within groups, clipped to [0, 1]; 1 in warm-up."""
+        m = self.moments
+        if m is None or self.eta2_cal is None or m.calibrated < _NO_SPREAD:
+            return 1.0
+        return float(np.clip(m.covariance / m.calibrated, 0.0, 1.0))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"n_pairs": self.n_pairs, "eta2": self.eta2, "eta2_cal": self.eta2_cal, "rows": [list(row) for row in self._rows],
+                "moments": None if self.moments is None else self.moments.__dict__.copy()}  # fmt: skip
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.n_pairs, self.eta2, self.eta2_cal = state["n_pairs"], state["eta2"], state["eta2_cal"]
+        self._rows = deque((tuple(row) for row in state["rows"]), maxlen=self.window)
+        self.moments = None if state["moments"] is None else Moments(**state["moments"])

@@ -1,0 +1,71 @@
+"""Checks on scores at the door of the correction: one bad number in the pool would bend every later prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from wmrl_envs.errors import InvalidInput
+
+ScoreRange = tuple[float, float] | None
+
+
+def check_scores(values: Any, name: str, score_range: ScoreRange = (0.0, 1.0)) -> np.ndarray:
+    """`values` as floats of any shape; refuses the first that is not finite or outside `score_range` (None: any finite).
+
+    >>> check_scores([0.2, 1.7], "predicted")
+    Traceback (most recent call last):
+    ...
+    wmrl_envs.errors.InvalidInput: predicted[1] = 1.7: expected a finite score in [0.0, 1.0].
+    """
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} = {values!r}: expected numbers.") from None
+    low, high = (-np.inf, np.inf) if score_range is None else score_range
+    with np.errstate(invalid="ignore"):
+        bad = ~np.isfinite(array) | (array < low) | (array > high)
+    if bad.any():
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        where = f"{name}[{', '.join(map(str, index))}]" if index else name
+        expected = "a finite score" + ("" if score_range is None else f" in [{low}, {high}]")
+        raise InvalidInput(f"{where} = {float(array[index])!r}: expected {expected}.")
+    return array
+
+
+def check_range(score_range: Any) -> ScoreRange:
+    """A score range as a tuple of floats, low < high, or None."""
+    if score_range is None:
+        return None
+    try:
+        low, high = (float(x) for x in score_range)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"score_range={score_range!r}: expected (low, high) or None.") from None
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise InvalidInput(f"score_range={score_range!r}: expected finite numbers with low < high, or None.")
+    return low, high
+
+
+def check_positive(**values: Any) -> None:
+    """Refuses any keyword that is not a whole number of at least 1."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise InvalidInput(f"{name}={value!r}: expected a whole number of at least 1.")
+
+
+def per_pair(labels: Any, shape: tuple[int, ...]) -> list[Any]:
+    """Labels (a group id, a task) of pairs of the given shape, one a pair: a scalar for all, one a row, or one a pair."""
+    size = int(np.prod(shape))
+    if labels is None or isinstance(labels, (str, bytes)) or np.ndim(labels) == 0:
+        return [_plain(labels)] * size
+    flat = [_plain(x) for x in (labels.ravel() if isinstance(labels, np.ndarray) else labels)]
+    if len(flat) == size:
+        return flat
+    if len(shape) == 2 and len(flat) == shape[0]:
+        return [x for x in flat for _ in range(shape[1])]
+    raise InvalidInput(f"{len(flat)} labels for pairs of shape {shape}: expected one for all, one a group, or one a pair.")
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, np.generic) else label
