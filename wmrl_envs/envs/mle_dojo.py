@@ -1,0 +1,316 @@
+"""`MLEDojo-v0`: a competition as a multi-turn environment. The agent answers with a program, the environment runs and grades it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from wmrl_envs.envs import parse
+from wmrl_envs.envs.executable import ExecutableEnv
+from wmrl_envs.envs.shared import SandboxLease
+from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
+from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
+from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
+from wmrl_envs.spaces import UnicodeText
+from wmrl_envs.tasks import feedback
+from wmrl_envs.world_models.base import TaskContext
+
+if TYPE_CHECKING:
+    from wmrl_envs.tasks.competition import Competition
+
+CHARACTERS_PER_TOKEN = (
+    4  # English and code under the tokenizers of today; a tokenizer of its own is no business of an environment
+)
+ANSWER_CHARACTERS = 131_072  # longest answer: 32k tokens
+OVERVIEW_CHARACTERS = 12_000 * CHARACTERS_PER_TOKEN  # longest first observation: the paper's context of 12k tokens
+
+RewardMode = Literal["improvement", "score", "final"]
+_REWARD_MODES = ("improvement", "score", "final")
+_EXECUTIONS = ("auto", "process", "docker", "replay")
+_SCAFFOLDS = (None, "sklearn")
+
+
+@dataclass
+class _Attempts:
+    """The state of one episode."""
+
+    competition: Competition
+    context: TaskContext
+    turn: int = 0
+    over: bool = False
+    best_score: float = 0.0
+    best_raw: float | None = None
+    history: list[tuple[str, str]] = field(default_factory=list)  # (code, feedback), oldest first
+    code: str = ""  # of the answer proposed last
+
+
+class MLEDojoEnv(ExecutableEnv):
+    """One competition a reset, one program a step, `max_turns` steps an episode.
+
+    Action: the agent's whole answer or the bare program (`UnicodeText`). The program finds DATA_DIR and SUBMISSION_PATH in
+    its environment. Observation (`UnicodeText`): the task overview after reset, then the feedback on the program. The last
+    turn ends the episode as `terminated` (an episode has K attempts by definition); a failure of the sandbox ends it
+    as `truncated`, with reward 0 and without a score.
+
+    Args:
+        competition: a slug, or several, of which each reset draws one with the seeded generator.
+            `reset(options={"competition": slug})` plays another one for that episode.
+        data_dir: folder of prepared competitions (`<slug>/data/public`, `<slug>/data/private`); default: where
+            `wmrl tasks prepare` puts them.
+        max_turns: programs an episode.
+        execution: "auto", "process", "docker", "replay", or a `Sandbox` (which stays the caller's to close).
+        timeout_s: wall-clock limit of a program in seconds; with `limits` the shorter of the two holds.
+        reward_mode: "improvement": how much the turn raises the best score so far, so that the return of an episode is its
+            best score; "score": the turn's score; "final": the best score, at the last turn. All in [0, 1].
+        observation_tokens: longest feedback, counted as 4 characters a token; longer feedback is cut in its middle.
+        scaffold: None: whole scripts. "sklearn": a prelude has loaded and split the columns, the program ends with `save(...)`.
+        max_rows: training rows the scaffold loads (None: all).
+        sandbox: the same as passing a `Sandbox` as `execution`.
+        hide_score: the agent is told whether its submission is valid, but no score; `info` still has it.
+        limits: memory, processes, disk and so on of a program.
+        render_mode: None or "ansi" (`render()` returns the last observation under a line of status).
+
+    `info["wmrl"]` after a step: `status`, `score` and `raw_score` of this turn (None after a failure of ours),
+    `best_score`, `anchored` (really executed), `predicted`, `calibrated`, `true` (None where not known), `group`, `weight`,
+    `wall_s` (seconds of execution).
+    """
+
+    metadata = {"render_modes": ["ansi"]}
+
+    def __init__(
+        self,
+        competition: str | Sequence[str],
+        data_dir: str | Path | None = None,
+        max_turns: int = 4,
+        execution: str | Sandbox = "auto",
+        timeout_s: float = 1200,
+        reward_mode: RewardMode = "improvement",
+        observation_tokens: int = 1024,
+        scaffold: str | None = None,
+        max_rows: int | None = None,
+        sandbox: Sandbox | None = None,
+        hide_score: bool = False,
+        limits: ExecutionLimits | None = None,
+        render_mode: str | None = None,
+    ):
+        self.slugs = (competition,) if isinstance(competition, str) else tuple(competition)
+        if not self.slugs:
+            raise InvalidInput("competition=[]: expected the slug of a competition, or several; `wmrl tasks list` shows them.")
+        _expect("max_turns", max_turns)
+        _expect("observation_tokens", observation_tokens)
+        _expect_one_of("reward_mode", reward_mode, _REWARD_MODES)
+        _expect_one_of("scaffold", scaffold, _SCAFFOLDS)
+        _expect_one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
+        if max_rows is not None:
+            _expect("max_rows", max_rows)
+            if scaffold is None:
+                raise InvalidInput(
+                    f"max_rows={max_rows}: only a scaffold loads the data; pass scaffold='sklearn' or max_rows=None."
+                )
+        if not isinstance(execution, Sandbox):
+            _expect_one_of("execution", execution, _EXECUTIONS)
+        own = ExecutionLimits(timeout_s=timeout_s)
+        self.limits = own if limits is None else replace(limits, timeout_s=min(timeout_s, limits.timeout_s))
+        self.data_dir = None if data_dir is None else Path(data_dir).expanduser().resolve()
+        self.max_turns, self.reward_mode, self.hide_score = max_turns, reward_mode, hide_score
+        self.scaffold, self.max_rows, self.render_mode = scaffold, max_rows, render_mode
+        self._feedback_characters = observation_tokens * CHARACTERS_PER_TOKEN
+        self.action_space = UnicodeText(ANSWER_CHARACTERS)
+        self.observation_space = UnicodeText(max(OVERVIEW_CHARACTERS, self._feedback_characters))
+        given = sandbox if sandbox is not None else execution
+        self._given = given if isinstance(given, Sandbox) else None
+        self._lease = SandboxLease(cast(str, execution)) if self._given is None else None
+        self._competitions: dict[str, Competition] = {}
+        self._episode: _Attempts | None = None
+        self._observation = ""
+        for slug in self.slugs:
+            self._load(slug)
+
+    # --- the episode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start an episode: (overview, {}). `options={"competition": slug}` chooses its competition."""
+        super().reset(seed=seed)
+        unknown = set(options or {}) - {"competition"}
+        if unknown:
+            raise InvalidInput(f"reset(options={options!r}): expected at most the key 'competition', got {sorted(unknown)}.")
+        chosen = (options or {}).get("competition")
+        if chosen is None:
+            chosen = self.slugs[int(self.np_random.integers(len(self.slugs)))] if len(self.slugs) > 1 else self.slugs[0]
+        competition = self._load(chosen)
+        self._episode = _Attempts(competition, self._describe(competition))
+        self._observation = feedback.clip(self._episode.context.overview, OVERVIEW_CHARACTERS)
+        return self._observation, {}
+
+    def propose(self, action: Any) -> Solution:
+        if not isinstance(action, (str, np.str_)):
+            raise InvalidAction(f"action of type {type(action).__name__}: expected a str, the agent's answer or its program.")
+        episode = self._running()
+        found = parse.solution(str(action), episode.competition.slug, self.action_space.max_length)
+        episode.code = found.code
+        return found
+
+    def execute(self, solution: Solution) -> Outcome:
+        if solution.problem is not None:
+            return Outcome(ExecutionStatus.AGENT_ERROR, feedback=feedback.render_problem(solution.problem))
+        competition = self._load(solution.task)
+        try:
+            run = self.sandbox.run_job(self.job(solution))
+            from wmrl_envs.tasks import grade
+
+            return grade(competition, run, limits=self.limits)
+        except InfrastructureError as error:
+            text = f"{feedback.EXECUTION_HEADER}\nExecution not completed: a failure of the environment. This attempt is not scored."
+            return Outcome(ExecutionStatus.INFRA_ERROR, feedback=text, details={"error": str(error)})
+
+    def observe(self, outcome: Outcome) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        episode = self._running()
+        episode.turn += 1
+        failed_us = outcome.is_infra_error
+        before = episode.best_score
+        if outcome.status is ExecutionStatus.OK:
+            episode.best_score = max(before, outcome.score)
+            episode.best_raw = _better(outcome.raw_score, episode.best_raw, episode.competition.spec.higher_is_better)
+        text = self._text(outcome, episode)
+        episode.history.append((episode.code, text))
+        terminated = episode.turn >= self.max_turns and not failed_us
+        episode.over = terminated or failed_us
+        if failed_us:
+            reward = 0.0
+        elif self.reward_mode == "improvement":
+            reward = episode.best_score - before
+        elif self.reward_mode == "score":
+            reward = outcome.score
+        else:
+            reward = episode.best_score if terminated else 0.0
+        self._observation = text
+        return text, float(reward), terminated, failed_us, {"wmrl": self._info(outcome, episode)}
+
+    def context(self) -> TaskContext:
+        if self._episode is None:
+            raise ResetNeeded("context() before reset(): call reset() first.")
+        return replace(self._episode.context, history=tuple(self._episode.history))
+
+    def render(self) -> Any:
+        """The last observation under a line of status, in render mode "ansi"; otherwise None."""
+        if self.render_mode is None or self._episode is None:
+            return None
+        e = self._episode
+        return f"{e.competition.slug}: attempt {e.turn} of {self.max_turns}, best score {e.best_score:.4f}\n{self._observation}"
+
+    def close(self) -> None:
+        """Release the sandbox this environment made; idempotent. A sandbox that was passed in stays open."""
+        if self._lease is not None:
+            self._lease.release()
+
+    # --- what trainers and evaluations share
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """Where programs run; made on first use."""
+        if self._given is not None:
+            return self._given
+        assert self._lease is not None
+        return self._lease.sandbox
+
+    @property
+    def task(self) -> str:
+        """Slug of the competition of this episode."""
+        return self._running(finished_too=True).competition.slug
+
+    def job(self, solution: Solution) -> Job:
+        """What the sandbox is asked to run for a solution (so that a scheduler may run many at once)."""
+        competition = self._load(solution.task)
+        prelude, variables = "", {}
+        if self.scaffold is not None:
+            from wmrl_envs.envs import scaffold
+
+            prelude, variables = scaffold.PRELUDE, scaffold.environment(competition, self.max_rows)
+        return Job(solution.code, Path(competition.public_dir), self.limits, prelude, variables)
+
+    # --- inside
+
+    def _running(self, finished_too: bool = False) -> _Attempts:
+        if self._episode is None or (self._episode.over and not finished_too):
+            state = "not begun" if self._episode is None else "ended"
+            raise ResetNeeded(f"the episode has {state}: call reset() first.")
+        return self._episode
+
+    def _load(self, slug: str) -> Competition:
+        if not isinstance(slug, str):
+            raise InvalidInput(f"competition={slug!r}: expected the slug of a competition, for example 'credit-default'.")
+        if slug not in self._competitions:
+            from wmrl_envs.tasks import load_competition
+
+            self._competitions[slug] = load_competition(slug, self.data_dir)
+        return self._competitions[slug]
+
+    def _describe(self, competition: Competition) -> TaskContext:
+        from wmrl_envs.tasks import task_context
+
+        context = task_context(competition, timeout_s=self.limits.timeout_s)
+        if self.scaffold is None:
+            return context
+        from wmrl_envs.envs import scaffold
+
+        names = scaffold.describe(competition, self.max_rows)
+        overview = f"{context.overview.rstrip()}\n\n{_scaffold_text(names)}"
+        return replace(context, overview=overview, scaffold=self.scaffold, scaffold_names=names)
+
+    def _text(self, outcome: Outcome, episode: _Attempts) -> str:
+        text = feedback.with_best(outcome.feedback, episode.best_raw, episode.best_score)
+        if self.hide_score:
+            text = feedback.hide_scores(text)
+        return feedback.clip(text, self._feedback_characters)
+
+    def _info(self, outcome: Outcome, episode: _Attempts) -> dict[str, Any]:
+        executed, ours = outcome.source != "predicted", outcome.is_infra_error
+        score = None if ours else float(outcome.score)
+        return {
+            "status": outcome.status.value,
+            "score": score,
+            "raw_score": None if ours or outcome.raw_score is None else float(outcome.raw_score),
+            "best_score": episode.best_score,
+            "anchored": executed,
+            "predicted": None if executed else score,
+            "calibrated": None,
+            "true": score if executed else None,
+            "group": None,
+            "weight": 1.0,
+            "wall_s": float(outcome.wall_s),
+        }
+
+
+def _scaffold_text(names: Mapping[str, Any]) -> str:
+    """What an agent has to know to write the rest of a program."""
+    kinds = "\n".join(f"{kind} = {list(names[kind])}" for kind in ("num", "cat", "text", "date"))
+    return (
+        "Scaffold. Your program continues one that has loaded and split the data. Defined already: "
+        f"{', '.join(names['names'])}.\nX, T: features of the training and of the test rows; y: target; "
+        f"num, cat, text, date: column names by kind.\n{kinds}\n"
+        "End with save(predictions), one row for each row of T, in order; it writes the submission."
+    )
+
+
+def _better(new: float | None, best: float | None, higher_is_better: bool) -> float | None:
+    """The better of two metric values; None and NaN are never better."""
+    if new is None or np.isnan(new):
+        return best
+    if best is None:
+        return new
+    return max(new, best) if higher_is_better else min(new, best)
+
+
+def _expect(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInput(f"{name}={value!r}: expected a whole number of at least 1.")
+
+
+def _expect_one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:
+    if value not in allowed:
+        raise InvalidInput(f"{name}={value!r}: expected one of {', '.join(map(repr, allowed))}.")
