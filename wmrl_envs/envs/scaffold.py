@@ -68,7 +68,7 @@ def save(p):
         raise ValueError(f"save: expected {len(_id)} predictions, one for each test row, got {len(p)}")
     if _metric == "log_loss":
         out = pd.DataFrame(p, columns=sorted(y.unique())).reindex(columns=_sample[1:], fill_value=0.0)
-    elif _metric == "map@3" and p.ndim == 2:
+    elif _metric == "map_at_k" and p.ndim == 2:
         best = np.array(sorted(y.unique()))[np.argsort(-p, 1)[:, :3]]
         out = pd.DataFrame({_targets[0]: [" ".join(map(str, row)) for row in best]})
     elif len(_targets) > 1:
@@ -91,8 +91,8 @@ def describe(competition: Competition, max_rows: int | None = None) -> dict[str,
 
     Returns:
         `num`, `cat`, `text`, `date`: column names by kind (all empty for pictures); `nan`: columns with a missing value
-        in train or test; `rows`, `test_rows`; `target`: target columns; `image`: (height, width) or None;
-        `names`: every name the program may use.
+        in train or test; `rows`, `test_rows`; `target`: target columns; `target_kind`: "reg", "bin", "multi", "ord"
+        (ordered classes) or "mlabel" (several targets); `image`: (height, width) or None; `names`: every name the program may use.
 
     Raises:
         InvalidInput: the competition has no train.csv, test.csv and sample_submission.csv of the plain shape.
@@ -105,7 +105,8 @@ def describe(competition: Competition, max_rows: int | None = None) -> dict[str,
             f"scaffold='sklearn' needs {', '.join(NEEDED_FILES)}; {competition.slug!r} has no {', '.join(missing)}: "
             "use scaffold=None (whole scripts) for this competition."
         )
-    return dict(_describe(folder, (folder / "train.csv").stat().st_mtime_ns, max_rows))
+    version = (folder / "train.csv").stat().st_mtime_ns
+    return dict(_describe(folder, version, competition.spec.metric_name, max_rows))
 
 
 def _check_max_rows(max_rows: int | None) -> None:
@@ -114,7 +115,7 @@ def _check_max_rows(max_rows: int | None) -> None:
 
 
 @lru_cache(maxsize=256)
-def _describe(folder: Path, _version: int, max_rows: int | None) -> dict[str, Any]:
+def _describe(folder: Path, _version: int, metric: str, max_rows: int | None) -> dict[str, Any]:
     import numpy as np
     import pandas as pd
 
@@ -131,7 +132,19 @@ def _describe(folder: Path, _version: int, max_rows: int | None) -> dict[str, An
             found[kind].append(column)
             if kind != "text" and (train[column][:max_rows].isna().any() or test[column].isna().any()):
                 found["nan"].append(column)
-    return found | {"rows": len(train[:max_rows]), "test_rows": len(test), "target": target, "names": list(NAMES)}
+    found |= {"rows": len(train[:max_rows]), "test_rows": len(test), "target": target, "names": list(NAMES)}
+    return found | {"target_kind": _target_kind(train[target], metric)}
+
+
+def _target_kind(target: pd.DataFrame, metric: str) -> str:
+    if target.shape[1] > 1:
+        return "mlabel"
+    column = target.iloc[:, 0]
+    if metric == "qwk":
+        return "ord"
+    if column.dtype.kind == "f":
+        return "reg"
+    return "bin" if column.nunique() == 2 else "multi"
 
 
 def _kind(column: pd.Series) -> str:

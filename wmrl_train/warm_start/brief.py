@@ -9,7 +9,7 @@ from typing import Any
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.base import TaskContext
 
-PROBABILITY_METRICS = ("roc_auc", "log_loss", "map@3")
+PROBABILITY_METRICS = ("roc_auc", "log_loss", "map_at_k")
 KINDS = ("num", "cat", "text", "date", "nan")
 
 

@@ -6,8 +6,8 @@ minutes instead of not at all. It is lossless for any text: what it has not seen
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -16,8 +16,11 @@ END, PAD = "<|end|>", "<|pad|>"
 CLAUSE = r"[^\n,()=]*[\n,()=]+|[^\n,()=]+"  # text up to and including the separators that follow it
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int = 1500) -> PreTrainedTokenizerFast:
-    """Learn the merges from `texts`; `vocab_size` includes 256 bytes and 2 special tokens."""
+def train_tokenizer(texts: Iterable[str], known_tasks: Sequence[str], vocab_size: int = 1500) -> PreTrainedTokenizerFast:
+    """Learn the merges from `texts`; `vocab_size` includes 256 bytes and 2 special tokens.
+
+    `known_tasks`, the tasks the policy is trained on, is kept with the tokenizer, since it decides how a prompt is written.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -36,4 +39,15 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 1500) -> PreTrainedT
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, clean_up_tokenization_spaces=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        clean_up_tokenization_spaces=False,
+        known_tasks=list(known_tasks),
+    )
+
+
+def known_tasks(tokenizer: Any) -> frozenset[str]:
+    """The tasks the policy of this tokenizer was trained on (none for a tokenizer that is not ours)."""
+    return frozenset(getattr(tokenizer, "init_kwargs", {}).get("known_tasks", ()))
