@@ -15,7 +15,7 @@ from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.shared import SandboxLease
 from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
-from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
+from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
 from wmrl_envs.tasks import feedback
 from wmrl_envs.world_models.base import TaskContext
@@ -151,22 +151,27 @@ class MLEDojoEnv(ExecutableEnv):
         if not isinstance(action, (str, np.str_)):
             raise InvalidAction(f"action of type {type(action).__name__}: expected a str, the agent's answer or its program.")
         episode = self._running()
-        found = parse.solution(str(action), episode.competition.slug, self.action_space.max_length)
+        found = parse.solution(str(action), episode.competition.slug, ANSWER_CHARACTERS)
         episode.code = found.code
         return found
 
     def execute(self, solution: Solution) -> Outcome:
+        return self.run(solution)[0]
+
+    def run(self, solution: Solution) -> tuple[Outcome, Execution | None]:
+        """`execute`, with what the sandbox saw (None when nothing ran), for those who keep the submission."""
         if solution.problem is not None:
-            return Outcome(ExecutionStatus.AGENT_ERROR, feedback=feedback.render_problem(solution.problem))
+            return Outcome(ExecutionStatus.AGENT_ERROR, feedback=feedback.render_problem(solution.problem)), None
         competition = self._load(solution.task)
+        execution = None
         try:
-            run = self.sandbox.run_job(self.job(solution))
             from wmrl_envs.tasks import grade
 
-            return grade(competition, run, limits=self.limits)
+            execution = self.sandbox.run_job(self.job(solution))
+            return grade(competition, execution, limits=self.limits), execution
         except InfrastructureError as error:
             text = f"{feedback.EXECUTION_HEADER}\nExecution not completed: a failure of the environment. This attempt is not scored."
-            return Outcome(ExecutionStatus.INFRA_ERROR, feedback=text, details={"error": str(error)})
+            return Outcome(ExecutionStatus.INFRA_ERROR, feedback=text, details={"error": str(error)}), execution
 
     def observe(self, outcome: Outcome) -> tuple[str, float, bool, bool, dict[str, Any]]:
         episode = self._running()
