@@ -1,0 +1,128 @@
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from wmrl_envs.engine import Engine, Sampling
+from wmrl_envs.errors import InfrastructureError, InvalidInput, MissingExtra
+from wmrl_train.engines import make_engine
+from wmrl_train.engines.openai import OpenAIEngine
+
+
+class FakeServer:
+    """A test double of an OpenAI-compatible server on 127.0.0.1: it replays a list of statuses and echoes the prompt."""
+
+    def __init__(self):
+        self.requests, self.statuses, self.headers = [], [], []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.requests.append((self.path, body))
+                outer.headers.append(dict(self.headers))
+                status = outer.statuses.pop(0) if outer.statuses else 200
+                if "messages" in body:
+                    content = {"content": [{"logprob": -0.5}, {"logprob": -0.25}]}
+                    choice = {
+                        "message": {"content": "hi " + body["messages"][-1]["content"]},
+                        "finish_reason": "stop",
+                        "logprobs": content,
+                    }
+                else:
+                    ids = [*body["prompt"], 7]
+                    choice = {
+                        "text": str(ids),
+                        "token_ids": ids,
+                        "finish_reason": "length",
+                        "logprobs": {"token_logprobs": [-0.1] * len(ids)},
+                    }
+                reply = b"not json" if status == 299 else json.dumps({"choices": [choice]}).encode()
+                self.send_response(200 if status == 299 else status)
+                self.end_headers()
+                self.wfile.write(reply)
+
+            def log_message(self, *args):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+
+@pytest.fixture
+def server():
+    fake = FakeServer()
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+
+
+def engine(server, **options):
+    return OpenAIEngine("m", base_url=server.url, **({"max_wait_s": 0.01, "attempts": 3} | options))
+
+
+def test_token_prompts_keep_their_ids_and_order(server):
+    made = engine(server).generate([[1], [2], [3]], Sampling(max_new_tokens=5, stop_ids=(9,)), seeds=[4, 5, 2**40])
+    assert [g.ids for g in made] == [(1, 7), (2, 7), (3, 7)]
+    assert made[0].logprobs == (-0.1, -0.1)
+    assert made[0].finish == "length"
+    path, body = next(r for r in server.requests if r[1]["prompt"] == [1])
+    assert path == "/v1/completions"
+    assert (body["seed"], body["stop_token_ids"], body["max_tokens"]) == (4, [9], 5)
+
+
+def test_messages_and_schema_use_the_chat_route(server):
+    made = engine(server).generate([[{"role": "user", "content": "you"}]], Sampling(schema={"type": "object"}))[0]
+    assert (made.text, made.ids, made.finish) == ("hi you", (), "stop")
+    assert server.requests[0][0] == "/v1/chat/completions"
+    assert server.requests[0][1]["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 299])
+def test_transient_failures_are_retried(server, status):
+    server.statuses = [status, status]
+    assert engine(server).generate([[1]], Sampling())[0].ids == (1, 7)
+    assert len(server.requests) == 3
+
+
+def test_exhausted_attempts_are_an_infrastructure_failure_that_hides_the_key(server):
+    server.statuses = [503] * 9
+    with pytest.raises(InfrastructureError, match="503") as caught:
+        engine(server, api_key="s3cret").generate([[1]], Sampling())
+    assert len(server.requests) == 3
+    assert server.headers[0]["Authorization"] == "Bearer s3cret"
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_refused_request_is_not_retried(server):
+    server.statuses = [400] * 9
+    with pytest.raises(InvalidInput, match="refused the request with 400"):
+        engine(server).generate([[1]], Sampling())
+    assert len(server.requests) == 1
+
+
+def test_no_server_is_an_infrastructure_failure():
+    with pytest.raises(InfrastructureError, match="No usable answer"):
+        OpenAIEngine("m", base_url="http://127.0.0.1:9/v1", attempts=2, max_wait_s=0.01).generate([[1]], Sampling())
+
+
+def test_factory_and_errors(server):
+    made = make_engine("openai", "m", base_url=server.url)
+    assert isinstance(made, Engine)
+    with pytest.raises(InvalidInput, match="cannot take new weights"):
+        made.update_weights([])
+    with pytest.raises(InvalidInput, match="expected one of transformers, vllm, openai"):
+        make_engine("vlm", "m")
+    with pytest.raises(InvalidInput, match="expected an address"):
+        OpenAIEngine("m", base_url="localhost")
+
+
+def test_vllm_names_its_extra_where_it_is_not_installed():
+    pytest.importorskip("torch")
+    try:
+        import vllm  # noqa: F401
+    except ImportError:
+        with pytest.raises(MissingExtra, match=r"wmrl\[vllm\]"):
+            make_engine("vllm", "m")

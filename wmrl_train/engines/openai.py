@@ -1,0 +1,135 @@
+"""An engine behind any OpenAI-compatible server (vLLM, SGLang, llama.cpp, a hosted model).
+
+Token ids go to `/completions`, chat messages to `/chat/completions`. With a server that returns token ids (vLLM's
+`return_token_ids`) a completion keeps them; otherwise its text is encoded with `tokenizer`, and without one a
+completion has text but no ids: good for a world model or an evaluation, not for training.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from wmrl_envs.engine import Generation, Prompt, Sampling
+from wmrl_envs.errors import InfrastructureError, InvalidInput
+
+log = logging.getLogger(__name__)
+
+
+class _Transient(InfrastructureError):
+    """Worth another attempt (no connection, a timeout, status 429 or 5xx, no JSON); an infrastructure failure once attempts are used up."""
+
+
+class OpenAIEngine:
+    """Completions from a server.
+
+    Args:
+        model: name the server knows the model by.
+        base_url: up to and including `/v1`.
+        api_key: sent as a bearer token; it never enters a log or an error message.
+        tokenizer: for counting and for servers that return no ids; may be None.
+        timeout_s: of one request. attempts: in all, with exponential waits up to `max_wait_s` between them.
+        concurrency: requests in flight.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str,
+        api_key: str | None = None,
+        tokenizer: Any = None,
+        timeout_s: float = 600.0,
+        attempts: int = 5,
+        max_wait_s: float = 30.0,
+        concurrency: int = 16,
+    ):
+        if not base_url.startswith(("http://", "https://")):
+            raise InvalidInput(f"OpenAIEngine(base_url={base_url!r}): expected an address such as http://127.0.0.1:8000/v1.")
+        self.model, self.tokenizer, self.version = model, tokenizer, 0
+        self._url, self._key, self._timeout_s = base_url.rstrip("/"), api_key, timeout_s
+        self._retry = Retrying(
+            retry=retry_if_exception_type(_Transient),
+            stop=stop_after_attempt(attempts),
+            wait=wait_random_exponential(multiplier=min(0.5, max_wait_s), max=max_wait_s),
+            before_sleep=before_sleep_log(log, logging.WARNING),
+            reraise=True,
+        )
+        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="openai-engine")
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int] | None = None) -> list[Generation]:
+        """One completion a prompt, in order, with at most `concurrency` requests in flight."""
+        chosen = list(seeds) if seeds is not None else [sampling.seed] * len(prompts)
+        if len(chosen) != len(prompts):
+            raise InvalidInput(f"generate() got {len(prompts)} prompts and {len(chosen)} seeds; expected one seed a prompt.")
+        return list(self._pool.map(lambda pair: self._one(pair[0], sampling, pair[1]), zip(prompts, chosen, strict=True)))
+
+    def update_weights(self, weights: Iterable[tuple[str, Any]] = ()) -> None:
+        """Refused: a plain OpenAI server serves frozen weights."""
+        raise InvalidInput(
+            "An OpenAI-compatible server cannot take new weights; train with policy.engine=transformers or vllm."
+        )
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _one(self, prompt: Prompt, sampling: Sampling, seed: int | None) -> Generation:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_new_tokens,
+        }
+        if seed is not None:
+            body["seed"] = int(seed) % 2**31  # servers take 32 bits
+        if sampling.stop_ids:
+            body["stop_token_ids"] = list(sampling.stop_ids)
+        chat = bool(len(prompt)) and isinstance(prompt[0], dict)
+        if chat:
+            body |= {"messages": list(prompt), "logprobs": True}
+            if sampling.schema is not None:
+                body["response_format"] = {
+                    "type": "json_schema",
+                    "json_schema": {"name": "reply", "schema": dict(sampling.schema)},
+                }
+        else:
+            body |= {"prompt": list(prompt), "logprobs": 0, "return_token_ids": True}
+        reply = self._retry(self._post, "/chat/completions" if chat else "/completions", body)
+        try:
+            return self._read(reply["choices"][0], chat)
+        except (KeyError, IndexError, TypeError) as error:
+            raise InfrastructureError(f"The server at {self._url} sent a reply without {error} in it.") from error
+
+    def _read(self, choice: dict[str, Any], chat: bool) -> Generation:
+        text = (choice["message"]["content"] if chat else choice["text"]) or ""
+        finish = "length" if choice.get("finish_reason") == "length" else "stop"
+        recorded = choice.get("logprobs") or {}
+        logprobs = [t["logprob"] for t in recorded.get("content") or []] if chat else recorded.get("token_logprobs") or []
+        ids = choice.get("token_ids")
+        if ids is None:
+            ids = self.tokenizer.encode(text, add_special_tokens=False) if self.tokenizer is not None else ()
+        if len(logprobs) != len(ids):
+            logprobs = []
+        return Generation(tuple(ids), tuple(float(p) for p in logprobs), text, finish)  # type: ignore[arg-type]
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
+        request = urllib.request.Request(self._url + path, json.dumps(body).encode(), headers)
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
+                return json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            detail = error.read(500).decode(errors="replace")
+            if error.code == 429 or error.code >= 500:
+                raise _Transient(f"The server at {self._url} answered {error.code}: {detail}") from None
+            raise InvalidInput(f"The server at {self._url} refused the request with {error.code}: {detail}") from None
+        except (OSError, ValueError) as error:
+            raise _Transient(f"No usable answer from the server at {self._url}: {error}") from error
+

@@ -1,0 +1,79 @@
+"""vLLM in this process, with the learner's weights loaded after every update.
+
+Written against vLLM's public calls (`LLM.generate`, `collective_rpc("reload_weights")`, `reset_prefix_cache`), which were tried
+on vLLM's CPU build; this module has not been run on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from wmrl_envs.engine import Generation, Prompt, Sampling
+from wmrl_envs.errors import InfrastructureError, MissingExtra
+
+
+class VllmEngine:
+    """Samples with vLLM; `update_weights` reloads the weights in place and drops the prefix cache, which they invalidate.
+
+    Args:
+        model: a model directory.
+        options: of `vllm.LLM`. `logprobs_mode="processed_logprobs"` is set, so that log-probabilities include the temperature.
+    """
+
+    def __init__(self, model: str, **options: Any):
+        try:
+            from vllm import LLM
+        except ImportError:
+            raise MissingExtra("vllm", "vllm", "policy.engine=vllm") from None
+        self._llm = LLM(model=model, **({"enable_prefix_caching": True, "logprobs_mode": "processed_logprobs"} | options))
+        self.tokenizer = self._llm.get_tokenizer()
+        self.version = 0
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int] | None = None) -> list[Generation]:
+        """One completion a prompt, in order; a prompt is a list of ids or of chat messages."""
+        chosen = list(seeds) if seeds is not None else [sampling.seed] * len(prompts)
+        inputs = [{"prompt_token_ids": self._encode(prompt)} for prompt in prompts]
+        try:
+            outputs = self._llm.generate(inputs, [self._parameters(sampling, seed) for seed in chosen], use_tqdm=False)
+        except Exception as error:
+            raise InfrastructureError(f"vLLM failed: {error}") from error
+        return [self._read(output.outputs[0]) for output in outputs]
+
+    def update_weights(self, weights: Iterable[tuple[str, Any]] = ()) -> None:
+        """Load named tensors into the running engine."""
+        try:
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+            self._llm.reset_prefix_cache()
+        except Exception as error:
+            raise InfrastructureError(f"vLLM did not take the new weights: {error}") from error
+        self.version += 1
+
+    def close(self) -> None:
+        del self._llm
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        if len(prompt) and isinstance(prompt[0], dict):
+            encoded = self.tokenizer.apply_chat_template(
+                list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
+            )
+            return list(encoded["input_ids"])
+        return [int(i) for i in prompt]  # type: ignore[arg-type]
+
+    def _parameters(self, sampling: Sampling, seed: int | None) -> Any:
+        from vllm import SamplingParams
+
+        structured: dict[str, Any] = {}
+        if sampling.schema is not None:
+            from vllm.sampling_params import StructuredOutputsParams
+
+            structured["structured_outputs"] = StructuredOutputsParams(json=dict(sampling.schema))
+        return SamplingParams(
+            temperature=sampling.temperature, top_p=sampling.top_p, max_tokens=sampling.max_new_tokens, logprobs=0,
+            stop_token_ids=list(sampling.stop_ids) or None, seed=None if seed is None else seed % 2**31, **structured,
+        )  # fmt: skip
+
+    def _read(self, output: Any) -> Generation:
+        ids = tuple(int(i) for i in output.token_ids)
+        logprobs = tuple(float(position[i].logprob) for i, position in zip(ids, output.logprobs or (), strict=False))
+        return Generation(ids, logprobs, output.text, "length" if output.finish_reason == "length" else "stop")
