@@ -1,1 +1,30 @@
-""""""
+"""Running a solution for real: sandboxes, their limits, and a cache of what they saw."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
+
+_LAZY = {
+    "ProcessSandbox": "wmrl_envs.execution.process",
+    "DockerSandbox": "wmrl_envs.execution.docker",
+    "ReplaySandbox": "wmrl_envs.execution.cache",
+    "make_sandbox": "wmrl_envs.execution.factory",
+    "describe": "wmrl_envs.execution.classify",
+}
+__all__ = ["ExecutionLimits", "Job", "Sandbox", *_LAZY]
+
+if TYPE_CHECKING:
+    from wmrl_envs.execution.cache import ReplaySandbox
+    from wmrl_envs.execution.classify import describe
+    from wmrl_envs.execution.docker import DockerSandbox
+    from wmrl_envs.execution.factory import make_sandbox
+    from wmrl_envs.execution.process import ProcessSandbox
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'wmrl_envs.execution' has no attribute {name!r}")

@@ -1,0 +1,83 @@
+"""Applying the limits of a run, and measuring a tree of processes."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+_PAGE_MB = resource.getpagesize() / 2**20
+
+
+def apply(limits: dict, *, processes_in_use: int, limit_data: bool = True) -> None:
+    """Set the resource limits of this process and of all it starts; `processes_in_use` already count for its user."""
+    mib = 2**20
+    wanted = {
+        resource.RLIMIT_NPROC: int(limits["processes"]) + processes_in_use,
+        resource.RLIMIT_FSIZE: int(limits["file_mb"] * mib),
+        resource.RLIMIT_NOFILE: 4096,
+        resource.RLIMIT_CORE: 0,
+    }
+    if limit_data:
+        # Not the address space: thread stacks, arenas and CUDA reserve far more of that than they use.
+        wanted[resource.RLIMIT_DATA] = int(limits["memory_mb"] * mib)
+    for kind, value in wanted.items():
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`, without itself."""
+    found, pending = [], [pid]
+    while pending:
+        parent = pending.pop()
+        try:
+            threads = os.listdir(f"/proc/{parent}/task")
+        except OSError:
+            continue
+        for thread in threads:
+            try:
+                with open(f"/proc/{parent}/task/{thread}/children") as f:
+                    children = [int(child) for child in f.read().split()]
+            except OSError:
+                continue
+            found += children
+            pending += children
+    return found
+
+
+def memory_mb(pids: list[int], enough_mb: float) -> float:
+    """MiB in use by these processes; pages they share count once where the plain sum would exceed `enough_mb`."""
+    total = sum(_resident_mb(pid) for pid in pids)
+    if len(pids) > 1 and total > enough_mb:
+        total = sum(_proportional_mb(pid) for pid in pids)
+    return total
+
+
+def _resident_mb(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/statm") as f:
+            return int(f.read().split()[1]) * _PAGE_MB
+    except (OSError, IndexError):
+        return 0.0
+
+
+def _proportional_mb(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as f:
+            return sum(int(line.split()[1]) for line in f if line.startswith("Pss:")) / 1024
+    except (OSError, IndexError):
+        return _resident_mb(pid)
+
+
+def disk_mb(folders: tuple[str, ...]) -> float:
+    """MiB of disk blocks below these folders (an inode counts 1 KiB, so that empty files cannot be made without end)."""
+    used = 0
+    for folder in folders:
+        for path, _, names in os.walk(folder):
+            for name in (".", *names):
+                try:
+                    used += os.lstat(os.path.join(path, name)).st_blocks * 512 + 1024
+                except OSError:
+                    continue
+    return used / 2**20

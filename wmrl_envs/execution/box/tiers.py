@@ -1,0 +1,204 @@
+"""The ways a run is isolated. Each has the same steps, called by the supervisor, by its child `init` and by the solution's
+process: `prepare` (supervisor), `enter` (init), `confine` (the solution, last thing before its code), `kill` and `clean`
+(supervisor).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import time
+
+from . import kernel, landlock, limits, namespaces, seccomp
+
+#: Solutions started by root run as user FIRST_USER + the supervisor's pid: nobody else's, and never that of two runs.
+FIRST_USER = 0x10000000
+
+
+class NamespaceTier:
+    """Own mounts, pids, network, IPC; files on a tmpfs of the allowed size."""
+
+    name = "namespaces"
+    work, data, tmp, box = namespaces.WORK, namespaces.DATA, "/tmp", "/box"
+
+    def __init__(self, job: dict):
+        self.job = job
+        self.as_root = os.geteuid() == 0
+        self.owner = FIRST_USER + os.getpid() if self.as_root else namespaces.INSIDE_USER
+
+    def prepare(self) -> None:
+        if self.as_root:
+            self.job["data_namespace"] = namespaces.data_namespace(self.job["data_dir"], self.owner)
+        namespaces.isolate(self.as_root)
+
+    def enter(self) -> None:
+        kernel.die_with_parent()
+        namespaces.build_root(self.job, self.owner)
+
+    def confine(self) -> None:
+        limits.apply(self.job["limits"], processes_in_use=0 if self.as_root else 1, limit_data=not self.job.get("devices"))
+        kernel.drop_privileges(self.owner if self.as_root else None)
+        seccomp.install()
+
+    def seal(self) -> None:
+        namespaces.seal()
+
+    def kill(self, init: int) -> None:
+        os.kill(init, signal.SIGKILL)  # the kernel ends everything else in its pid namespace
+
+    def disk_mb(self) -> float:
+        return 0.0  # the tmpfs enforces it
+
+    def clean(self) -> None:
+        """Nothing: the tmpfs went with the namespace."""
+
+
+class LandlockTier:
+    """Landlock and seccomp, on a work directory of the host; for machines without user namespaces.
+
+    The disk limit is polled, so a fast writer can overshoot it. The solution can see (not read) the host's file names'
+    existence by `stat`, and the host's processes.
+    """
+
+    name = "landlock"
+
+    def __init__(self, job: dict):
+        self.job = job
+        self.as_root = os.geteuid() == 0
+        self.owner = FIRST_USER + os.getpid() if self.as_root else os.geteuid()
+        self.folder = os.path.join(job["run_root"], run_name(os.getpid()))
+        self.work, self.tmp, self.box = (os.path.join(self.folder, name) for name in ("work", "tmp", "box"))
+        self.data = job["data_dir"]
+
+    def prepare(self) -> None:
+        os.makedirs(self.folder, 0o711)
+        for path in (self.work, self.tmp, self.box):
+            os.mkdir(path, 0o755 if path == self.box else 0o700)
+            if self.as_root and path != self.box:
+                os.chown(path, self.owner, self.owner)
+
+    def enter(self) -> None:
+        kernel.adopt_orphans()
+
+    def seal(self) -> None:
+        """Nothing to seal: Landlock decides."""
+
+    def confine(self) -> None:
+        in_use = 0 if self.as_root else _tasks_of(os.geteuid())
+        limits.apply(self.job["limits"], processes_in_use=in_use, limit_data=not self.job.get("devices"))
+        # What Landlock lets it read must be readable although it is nobody's user: an interpreter below a private home.
+        kernel.drop_privileges(self.owner if self.as_root else None, keep_read_search=self.as_root)
+        self._restrict()
+        seccomp.install()
+
+    def _restrict(self) -> None:
+        prefix, venv = self.job["base_prefix"], self.job["venv"]
+        read = ["/usr/bin", "/bin", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/usr/share/zoneinfo"]
+        read += [path for path in ("/lib", "/lib32", "/lib64", "/usr/lib32", "/usr/lib64") if not os.path.islink(path)]
+        read += _without_packages("/usr/lib")
+        if prefix != "/usr":
+            read += _without_packages(f"{prefix}/lib") + [f"{prefix}/bin"]
+        read += [venv, self.data, self.box, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/proc/self"]
+        read += ["/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory", "/proc/filesystems"]
+        landlock.restrict(read, [self.work, self.tmp, "/dev/null", "/dev/shm", *self.job.get("devices", ())])
+
+    def kill(self, init: int) -> None:
+        kill_descendants(init)
+
+    def disk_mb(self) -> float:
+        return limits.disk_mb((self.work, self.tmp))
+
+    def clean(self) -> None:
+        remove_tree(self.folder)
+        if self.as_root:
+            _remove_owned("/dev/shm", self.owner)
+
+
+class UnsafeTier(LandlockTier):
+    """Limits and a clean environment only. The solution can read what we can and use the network."""
+
+    name = "unsafe"
+
+    def confine(self) -> None:
+        in_use = 0 if self.as_root else _tasks_of(os.geteuid())
+        limits.apply(self.job["limits"], processes_in_use=in_use, limit_data=not self.job.get("devices"))
+        kernel.drop_privileges(self.owner if self.as_root else None, keep_read_search=self.as_root)
+
+
+TIERS = {tier.name: tier for tier in (NamespaceTier, LandlockTier, UnsafeTier)}
+
+
+def run_name(pid: int) -> str:
+    """Name of a run's folder: it says which process it belongs to, so that a later start knows whether it is dead."""
+    return f"run-{pid}-{start_time(pid)}"
+
+
+def start_time(pid: int) -> int:
+    """When a process began, in clock ticks since boot; 0 if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            return int(f.read().rsplit(b")", 1)[1].split()[19])
+    except (OSError, IndexError):
+        return 0
+
+
+def kill_descendants(pid: int, patience_s: float = 10.0) -> None:
+    """End all processes below `pid`, also those that fork meanwhile."""
+    deadline = time.monotonic() + patience_s
+    while (tree := limits.descendants(pid)) and time.monotonic() < deadline:
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: what cannot run cannot fork
+            for child in tree:
+                try:
+                    os.kill(child, number)
+                except OSError:
+                    pass
+        time.sleep(0.005)
+
+
+def remove_tree(folder: str) -> None:
+    """Remove a folder that a hostile program has filled: no permission and no link stops or misleads it."""
+    try:
+        for path, folders, _ in os.walk(folder):
+            os.chmod(path, 0o700)
+            for name in folders:
+                inner = os.path.join(path, name)
+                if stat.S_ISDIR(os.lstat(inner).st_mode):
+                    os.chmod(inner, 0o700)
+    except OSError:
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_owned(folder: str, user: int) -> None:
+    for entry in os.scandir(folder):
+        if entry.stat(follow_symlinks=False).st_uid == user:
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
+            else:
+                os.unlink(entry.path)
+
+
+def _without_packages(library: str) -> list[str]:
+    """The entries of a lib folder, without the packages installed for any Python in it."""
+    allowed = []
+    for name in os.listdir(library) if os.path.isdir(library) else ():
+        path = f"{library}/{name}"
+        if name.startswith("python3"):
+            allowed += [f"{path}/{inner}" for inner in os.listdir(path) if inner not in ("site-packages", "dist-packages")]
+        elif name != "R":
+            allowed.append(path)
+    return allowed
+
+
+def _tasks_of(user: int) -> int:
+    count = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if os.stat(f"/proc/{name}").st_uid == user:
+                    count += len(os.listdir(f"/proc/{name}/task"))
+            except OSError:
+                continue
+    return count

@@ -1,0 +1,96 @@
+"""From what a supervisor or a container reports to an `ExecutionStatus`, and to words an agent can act on."""
+
+from __future__ import annotations
+
+import re
+
+from wmrl_envs.execution.base import ExecutionLimits
+from wmrl_envs.outcome import Execution, ExecutionStatus
+
+_KILLED = {
+    "timeout": ExecutionStatus.TIMEOUT,
+    "memory": ExecutionStatus.MEMORY,
+    "output": ExecutionStatus.OUTPUT,
+    "disk": ExecutionStatus.DISK,
+}
+# The last line of an uncaught exception's traceback tells which limit the program ran into.
+_LAST_LINE = (
+    (ExecutionStatus.MEMORY, re.compile(r"^(\S*\.)?_?\w*MemoryError\b|^std::bad_alloc|Cannot allocate memory")),
+    (ExecutionStatus.PROCESSES, re.compile(r"BlockingIOError: \[Errno 11\]|RuntimeError: can't start new thread|"
+                                           r"\[Errno 11\] Resource temporarily unavailable")),
+    (ExecutionStatus.DISK, re.compile(r"^\w*(Error|Exception): .*\[Errno (27|28|122)\]|No space left on device|File too large")),
+)  # fmt: skip
+
+
+def classify(killed: str, exit_code: int | None, stderr: str, problem: str | None) -> ExecutionStatus:
+    """The status of a run.
+
+    Args:
+        killed: the limit we ended it at ("timeout", "memory", "output", "disk"), or "".
+        exit_code: of the program, negative for a signal. stderr: what it wrote there.
+        problem: why its submission was refused, if it was.
+    """
+    if killed:
+        return _KILLED[killed]
+    if exit_code == 0:
+        return ExecutionStatus.INVALID_SUBMISSION if problem else ExecutionStatus.OK
+    lines = stderr.rstrip().rsplit("\n", 1)
+    for status, pattern in _LAST_LINE:
+        if pattern.search(lines[-1]):
+            return status
+    return ExecutionStatus.AGENT_ERROR
+
+
+def describe(execution: Execution, limits: ExecutionLimits) -> str:
+    """One or two sentences on how a run ended and what to change; for a failed program its traceback.
+
+    >>> from wmrl_envs.outcome import Execution, ExecutionStatus
+    >>> describe(Execution(ExecutionStatus.TIMEOUT, wall_s=20.1), ExecutionLimits(timeout_s=20))
+    'Execution failed: the time limit of 20 s was exceeded and the program was stopped. Make it faster: fewer rows, trees or folds.'
+    """
+    match execution.status:
+        case ExecutionStatus.OK:
+            if execution.submission is None:
+                return "The program ended without an error but wrote no submission: write the CSV file to SUBMISSION_PATH."
+            return f"The program ended without an error after {execution.wall_s:.1f} s."
+        case ExecutionStatus.TIMEOUT:
+            return (
+                f"Execution failed: the time limit of {limits.timeout_s:g} s was exceeded and the program was stopped. "
+                "Make it faster: fewer rows, trees or folds."
+            )
+        case ExecutionStatus.MEMORY:
+            return (
+                f"Execution failed: the memory limit of {limits.memory_mb:g} MiB (all processes together) was exceeded "
+                f"(peak {execution.peak_memory_mb:.0f} MiB). Use smaller arrays, chunks or fewer workers."
+            )
+        case ExecutionStatus.PROCESSES:
+            return (
+                f"Execution failed: the limit of {limits.processes} processes and threads was exceeded. "
+                "Use fewer workers (n_jobs) or threads."
+            )
+        case ExecutionStatus.OUTPUT:
+            return "Execution failed: the program printed far too much and was stopped. Print summaries, not data."
+        case ExecutionStatus.DISK:
+            return (
+                f"Execution failed: a file grew above {limits.file_mb:g} MiB or the work directory above "
+                f"{limits.disk_mb:g} MiB. Write less."
+            )
+        case ExecutionStatus.INVALID_SUBMISSION:
+            problem = execution.submission_problem or "is not usable"
+            return f"The program ended without an error, but what it left at SUBMISSION_PATH {problem}."
+        case ExecutionStatus.AGENT_ERROR:
+            return f"Execution failed: {execution.stderr.strip() or _exit_words(execution.exit_code)}"
+        case _:
+            return "The sandbox itself failed; this says nothing about the program."
+
+
+def _exit_words(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        import signal
+
+        try:
+            name = signal.Signals(-exit_code).name
+        except ValueError:
+            name = f"signal {-exit_code}"
+        return f"the program was ended by {name} without a traceback."
+    return f"the program ended with exit status {exit_code} and no message."
