@@ -25,12 +25,13 @@ class AnchorAudit:
             above four times the threshold.
     """
 
-    def __init__(self, window: int = 512, baseline: int = 32, slack: float = 0.5, threshold: float = 8.0):
+    def __init__(self, window: int = 512, baseline: int = 32, slack: float = 0.75, threshold: float = 8.0):
         check_positive(window=window, baseline=baseline)
         self.window, self.baseline, self.slack, self.threshold = window, baseline, slack, threshold
         self.cusum = 0.0
         self._rows: deque[tuple[float, float, Any, Any]] = deque(maxlen=window)  # calibrated, true, group, task
         self._first: list[float] = []  # statistics of the baseline groups
+        self._baseline: tuple[float, float] | None = None  # their mean and standard deviation, once there are enough
 
     def update(self, calibrated: Any, true: Any, *, group: Any = None, task: Any = None, watch: bool = True) -> None:
         """Take in pairs by the map as it was before them. `watch=False` during warm-up: statistics, but no alarm."""
@@ -51,8 +52,11 @@ class AnchorAudit:
         if len(self._first) < self.baseline:
             self._first.append(residual)
             return
-        scale = max(float(np.std(self._first, ddof=1)) if self.baseline > 1 else 0.0, 0.01)
-        self.cusum = max(0.0, self.cusum + (residual - float(np.mean(self._first))) / scale - self.slack)
+        if self._baseline is None:
+            scale = float(np.std(self._first, ddof=1)) if self.baseline > 1 else 0.0
+            self._baseline = float(np.mean(self._first)), max(scale, 0.01)
+        mean, scale = self._baseline
+        self.cusum = max(0.0, self.cusum + (residual - mean) / scale - self.slack)
 
     @property
     def alarm(self) -> bool:
@@ -120,5 +124,5 @@ class AnchorAudit:
         return {"cusum": self.cusum, "first": list(self._first), "rows": [list(row) for row in self._rows]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.cusum, self._first = state["cusum"], list(state["first"])
+        self.cusum, self._first, self._baseline = state["cusum"], list(state["first"]), None
         self._rows = deque((tuple(row) for row in state["rows"]), maxlen=self.window)

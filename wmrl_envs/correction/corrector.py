@@ -188,15 +188,15 @@ class Corrector:
         """
         if self.fusion != "auto":
             return self.fusion
-        moments, a, m = self.fusion_weight.moments, int(mask.sum()), len(mask)
-        if moments is None or not self.ready or a in (0, m):
+        a, m, pairs = int(mask.sum()), len(mask), self.fusion_weight.pairs
+        if not self.ready or a in (0, m):
             return "ivw"
+        true, (calibrated, covariance) = pairs.true_variance(), pairs.calibrated_moments()
         weights = self.weights(mask)
-        mse_ivw = (weights[mask] ** 2).sum() * moments.true / n + (weights[~mask] ** 2).sum() * moments.calibrated / n
-        mse_ivw += weights[~mask].sum() ** 2 * moments.bias2
+        mse_ivw = ((weights[mask] ** 2).sum() * true + (weights[~mask] ** 2).sum() * calibrated) / n
+        mse_ivw += weights[~mask].sum() ** 2 * pairs.systematic_residual2()
         lam = self.fusion_weight.control_coefficient
-        gain = 2 * lam * moments.covariance - lam**2 * moments.calibrated
-        mse_cv = (moments.true / a - (1 / a - 1 / m) * gain) / n
+        mse_cv = (true / a - (1 / a - 1 / m) * (2 * lam * covariance - lam**2 * calibrated)) / n
         return "cv" if mse_cv < mse_ivw else "ivw"
 
     # -- bookkeeping -------------------------------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
 
-from wmrl_envs.correction.moments import Moments
+from wmrl_envs.correction.moments import PairWindow
 from wmrl_envs.correction.scores import check_positive, check_scores, per_pair
 from wmrl_envs.errors import InvalidInput
 
@@ -63,12 +62,10 @@ class FusionWeight:
         check_positive(min_pairs=min_pairs, window=window)
         if not (np.isfinite(w_max) and w_max >= 1):
             raise InvalidInput(f"w_max={w_max!r}: expected a finite number of at least 1.")
-        self.min_pairs, self.window, self.w_max = min_pairs, window, float(w_max)
-        self.n_pairs = 0
+        self.min_pairs, self.w_max = min_pairs, float(w_max)
         self.eta2: float | None = None
         self.eta2_cal: float | None = None
-        self.moments: Moments | None = None
-        self._rows: deque[tuple[float, float, Any]] = deque(maxlen=window)  # residual, true, group
+        self.pairs = PairWindow(window)
 
     def update(self, residuals: Any, true: Any, group: Any = None) -> None:
         """Take in prequential residuals f(r_hat) - r with the true scores; `group`: one for all, one a group or one a pair."""
@@ -77,17 +74,16 @@ class FusionWeight:
             raise InvalidInput(f"{e.size} residuals and {t.size} true scores: expected one of each a pair.")
         if e.size == 0:
             return
-        self._rows.extend(zip(e.ravel().tolist(), t.ravel().tolist(), per_pair(group, e.shape), strict=True))
-        self.n_pairs += e.size
-        self._measure()
-
-    def _measure(self) -> None:
-        moments = Moments.of(self._rows)
-        if moments.true >= _NO_SPREAD:
-            self.moments = moments
-            self.eta2 = moments.residual / moments.true
+        self.pairs.add(e.ravel(), t.ravel(), per_pair(group, e.shape))
+        yardstick = self.pairs.true_variance()
+        if yardstick >= _NO_SPREAD:
+            self.eta2 = self.pairs.mean_squared_residual() / yardstick
             if self.eta2_cal is None and self.n_pairs >= self.min_pairs:
                 self.eta2_cal = self.eta2
+
+    @property
+    def n_pairs(self) -> int:
+        return self.pairs.n_seen
 
     @property
     def rho(self) -> float:
@@ -101,16 +97,14 @@ class FusionWeight:
     @property
     def control_coefficient(self) -> float:
         """Lam of the control variate: Cov(true, calibrated) / Var(calibrated) within groups, clipped to [0, 1]; 1 in warm-up."""
-        m = self.moments
-        if m is None or self.eta2_cal is None or m.calibrated < _NO_SPREAD:
+        if self.eta2_cal is None:
             return 1.0
-        return float(np.clip(m.covariance / m.calibrated, 0.0, 1.0))
+        variance, covariance = self.pairs.calibrated_moments()
+        return float(np.clip(covariance / variance, 0.0, 1.0)) if variance >= _NO_SPREAD else 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"n_pairs": self.n_pairs, "eta2": self.eta2, "eta2_cal": self.eta2_cal, "rows": [list(row) for row in self._rows],
-                "moments": None if self.moments is None else self.moments.__dict__.copy()}  # fmt: skip
+        return {"eta2": self.eta2, "eta2_cal": self.eta2_cal, "pairs": self.pairs.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.n_pairs, self.eta2, self.eta2_cal = state["n_pairs"], state["eta2"], state["eta2_cal"]
-        self._rows = deque((tuple(row) for row in state["rows"]), maxlen=self.window)
-        self.moments = None if state["moments"] is None else Moments(**state["moments"])
+        self.eta2, self.eta2_cal = state["eta2"], state["eta2_cal"]
+        self.pairs.load_state_dict(state["pairs"])

@@ -1,65 +1,96 @@
-"""Second moments of a window of anchor pairs, within groups: what fusion rules are chosen by."""
+"""The recent window of anchor pairs, and its second moments within groups: what fusion rules are chosen by."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Of a window of pairs (variances with divisor n, averaged over groups; groups of one: over the window).
+class PairWindow:
+    """The latest `size` pairs (residual, true score, group) in a ring, O(1) insertion.
 
-    Attributes:
-        residual: mean squared residual, not centred.
-        true, calibrated, covariance: mean within-group variance of the true scores, of the calibrated ones, and theirs together.
-        bias2: mean square of the systematic part of the within-group residual: its mean by decile of the calibrated
-            score, less what noise alone would put there.
+    Means over a group's members, then over groups of two or more (divisor n). Without such groups the window counts as
+    one group.
     """
 
-    residual: float
-    true: float
-    calibrated: float
-    covariance: float
-    bias2: float
+    def __init__(self, size: int):
+        self.size, self.n_seen = size, 0
+        self._residual, self._true = np.zeros(size), np.zeros(size)
+        self._group = np.zeros(size, dtype=np.int64)
+        self._codes: dict[Any, int] = {}  # group label -> running number
+        self._n_groups = 0
 
-    @classmethod
-    def of(cls, rows: Iterable[tuple[float, float, Any]]) -> Moments:
-        """Moments of rows (residual, true score, group)."""
-        residuals, trues, groups = zip(*rows, strict=True)
-        e, t = np.array(residuals), np.array(trues)
-        codes: dict[Any, int] = {}
-        group = np.array([codes.setdefault(g, len(codes)) for g in groups])
+    def add(self, residuals: np.ndarray, true: np.ndarray, groups: Sequence[Any]) -> None:
+        """Append pairs, each with its group label."""
+        for e, t, label in zip(residuals.tolist(), true.tolist(), groups, strict=True):
+            code = self._codes.get(label)
+            if code is None:
+                code = self._codes[label] = self._n_groups
+                self._n_groups += 1
+            at = self.n_seen % self.size
+            self._residual[at], self._true[at], self._group[at] = e, t, code
+            self.n_seen += 1
+        if len(self._codes) > 4 * self.size:  # forget groups that left the window
+            oldest = int(self._group.min())
+            self._codes = {label: code for label, code in self._codes.items() if code >= oldest}
+
+    def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(residual, true, group, size of each group), groups numbered from the oldest in the window."""
+        n = min(self.n_seen, self.size)
+        group = self._group[:n] - self._group[:n].min()
         size = np.bincount(group)
-        if not (size > 1).any():  # no groups to speak of: the window is one group
-            group, size = np.zeros(len(e), dtype=np.int64), np.array([len(e)])
-        p = t + e
-        dt, dp = t - (np.bincount(group, t) / size)[group], p - (np.bincount(group, p) / size)[group]
-        grouped = size > 1
+        if size.max() < 2:
+            group, size = np.zeros(n, dtype=np.int64), np.array([n])
+        return self._residual[:n], self._true[:n], group, size
 
-        def mean_of(product: np.ndarray) -> float:
-            return float((np.bincount(group, product) / size)[grouped].mean()) if grouped.any() else 0.0
+    def mean_squared_residual(self) -> float:
+        e = self._residual[: min(self.n_seen, self.size)]
+        return float(e @ e) / len(e)
 
-        members = grouped[group]
-        return cls(
-            residual=float(np.mean(e * e)),
-            true=mean_of(dt * dt),
-            calibrated=mean_of(dp * dp),
-            covariance=mean_of(dt * dp),
-            bias2=_systematic(p[members], (dp - dt)[members]),
-        )
+    def true_variance(self) -> float:
+        """Mean within-group variance of the true scores."""
+        _, t, group, size = self._rows()
+        return self._covariance(t, t, group, size)
 
+    def calibrated_moments(self) -> tuple[float, float]:
+        """Mean within-group (variance of the calibrated scores, covariance of calibrated and true)."""
+        e, t, group, size = self._rows()
+        return self._covariance(t + e, t + e, group, size), self._covariance(t + e, t, group, size)
 
-def _systematic(calibrated: np.ndarray, residual: np.ndarray, bins: int = 10, least: int = 50) -> float:
-    """Mean over deciles of (mean residual)^2 less its expectation under noise alone; 0 with fewer than `least` pairs."""
-    n = len(calibrated)
-    if n < least:
-        return 0.0
-    by_score = residual[np.argsort(calibrated, kind="stable")]
-    total = 0.0
-    for part in np.array_split(by_score, bins):
-        total += len(part) / n * (part.mean() ** 2 - part.var(ddof=1) / len(part))
-    return max(0.0, float(total))
+    def systematic_residual2(self, bins: int = 10, least: int = 50) -> float:
+        """Mean square of the part of the within-group residual that does not average out.
+
+        That is its mean by decile of the true score, squared, less what noise alone would put there; 0 with fewer than
+        `least` pairs. (By decile of the prediction, noise would pass for bias: high predictions are lucky ones.)
+        """
+        e, t, group, size = self._rows()
+        if len(e) < least:
+            return 0.0
+        centred = e - (np.bincount(group, e) / np.maximum(size, 1))[group]
+        by_score = centred[np.argsort(t, kind="stable")]
+        parts = np.array_split(by_score, bins)
+        return max(0.0, float(sum(len(x) / len(e) * (x.mean() ** 2 - x.var(ddof=1) / len(x)) for x in parts)))
+
+    @staticmethod
+    def _covariance(x: np.ndarray, y: np.ndarray, group: np.ndarray, size: np.ndarray) -> float:
+        count = np.maximum(size, 1)
+        dx, dy = x - (np.bincount(group, x) / count)[group], y - (np.bincount(group, y) / count)[group]
+        return float((np.bincount(group, dx * dy) / count)[size > 1].mean()) if size.max() > 1 else 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        n = min(self.n_seen, self.size)
+        columns = {"residual": self._residual[:n].tolist(), "true": self._true[:n].tolist(), "group": self._group[:n].tolist()}
+        return {
+            "n_seen": self.n_seen,
+            "n_groups": self._n_groups,
+            "codes": [list(item) for item in self._codes.items()],
+            **columns,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.n_seen, self._n_groups = state["n_seen"], state["n_groups"]
+        self._codes = dict(state["codes"])
+        n = min(self.n_seen, self.size)
+        self._residual[:n], self._true[:n], self._group[:n] = state["residual"], state["true"], state["group"]

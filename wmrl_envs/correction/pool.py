@@ -27,8 +27,9 @@ class AnchorPool:
         check_positive(max_pairs=max_pairs)
         self.max_pairs, self.score_range = max_pairs, check_range(score_range)
         self.n_seen = 0  # pairs ever added, the forgotten ones included
-        self._columns = np.empty((3, min(1024, max_pairs)))  # predicted, true, residual
+        self._columns = np.empty((4, min(1024, max_pairs)))  # predicted, true, residual, number of the task
         self._labels: list[tuple[Any, Any]] = []  # (group, task), same order
+        self._task_codes: dict[Any, int] = {}
         self._next = 0  # where the next pair goes once the pool is full
 
     def __len__(self) -> int:
@@ -46,7 +47,8 @@ class AnchorPool:
         if p.shape != t.shape:
             raise InvalidInput(f"{p.size} predicted and {t.size} true scores{origin}: expected one of each a pair.")
         labels = list(zip(per_pair(group, p.shape), per_pair(task, p.shape), strict=True))
-        rows = np.stack([p.ravel(), t.ravel(), (p - t).ravel() if residual is None else np.ravel(residual)])
+        codes = [self._task_codes.setdefault(task, len(self._task_codes)) for _, task in labels]
+        rows = np.stack([p.ravel(), t.ravel(), (p - t).ravel() if residual is None else np.ravel(residual), codes])
         for i, label in enumerate(labels):
             if len(self._labels) < self.max_pairs:
                 if len(self._labels) == self._columns.shape[1]:
@@ -60,7 +62,7 @@ class AnchorPool:
         self.n_seen += len(labels)
 
     def _grow(self) -> None:
-        bigger = np.empty((3, min(2 * self._columns.shape[1], self.max_pairs)))
+        bigger = np.empty((4, min(2 * self._columns.shape[1], self.max_pairs)))
         bigger[:, : self._columns.shape[1]] = self._columns
         self._columns = bigger
 
@@ -77,15 +79,18 @@ class AnchorPool:
         """True scores r, shape (n,), same order as `predicted`."""
         return self._columns[1, : len(self)]
 
-    @property
-    def tasks(self) -> list[Any]:
-        """Task of each pair, same order as `predicted`."""
-        return [task for _, task in self._labels]
+    def by_task(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+        """(task, predicted, true) of each task in the pool."""
+        codes = self._columns[3, : len(self)]
+        for task, code in self._task_codes.items():
+            mine = codes == code
+            if mine.any():
+                yield task, self.predicted[mine], self.true[mine]
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The pairs, oldest first, as JSON-able dictionaries."""
         for i in self._order():
-            p, t, r = self._columns[:, i].tolist()
+            p, t, r, _ = self._columns[:, i].tolist()
             group, task = self._labels[i]
             yield {"predicted": p, "true": t, "residual": r, "group": group, "task": task}
 
@@ -96,7 +101,7 @@ class AnchorPool:
 
     def state_dict(self) -> dict[str, Any]:
         order = self._order()
-        predicted, true, residual = self._columns[:, order].tolist()
+        predicted, true, residual = self._columns[:3, order].tolist()
         groups, tasks = ([self._labels[i][k] for i in order] for k in (0, 1))
         columns = {"predicted": predicted, "true": true, "residual": residual, "group": groups, "task": tasks}
         return {"n_seen": self.n_seen, **columns}

@@ -31,7 +31,7 @@ def inverse_map(predicted: np.ndarray, true: np.ndarray, levels: int, score_rang
     from sklearn.isotonic import isotonic_regression
 
     distinct = np.unique(true)
-    if len(distinct) < 2:
+    if distinct[-1] - distinct[0] < 1e-9:
         return None
     if len(distinct) <= levels + 1:
         level = np.searchsorted(distinct, true)
@@ -188,8 +188,10 @@ class Recalibrator:
         self.n_fits += 1
         self._fitted_at = self.n_pairs
         fitted = self._fit(self.pool.predicted, self.pool.true)
-        self.fell_back = fitted is None
+        fell_back_before, self.fell_back = self.fell_back, fitted is None
         if fitted is None:
+            if fell_back_before:
+                return
             kept = "the identity" if self._map is None else "the last good map"
             log.warning("Recalibration with %d pairs has no usable slope: predictions do not rise with true scores; %s stays.",
                         len(self.pool), kept)  # fmt: skip
@@ -211,14 +213,10 @@ class Recalibrator:
 
     def _fit_tasks(self) -> dict[Any, tuple[ScoreMap, float]]:
         maps = {}
-        names = self.pool.tasks
-        codes = {task: i for i, task in enumerate(dict.fromkeys(names))}
-        code = np.fromiter((codes[t] for t in names), dtype=np.int64, count=len(names))
-        for task, i in codes.items():
-            mine = code == i
-            fitted = self._fit(self.pool.predicted[mine], self.pool.true[mine]) if mine.sum() >= 2 * self.levels else None
+        for task, predicted, true in self.pool.by_task():
+            fitted = self._fit(predicted, true) if len(true) >= 2 * self.levels else None
             if task is not None and fitted is not None:
-                maps[task] = fitted, float(mine.sum() / (mine.sum() + self.min_pairs))
+                maps[task] = fitted, len(true) / (len(true) + self.min_pairs)
         return maps
 
     def state_dict(self) -> dict[str, Any]:

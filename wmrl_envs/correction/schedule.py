@@ -10,6 +10,7 @@ import numpy as np
 from wmrl_envs.errors import InvalidInput
 
 _MAX_FRACTION = 0.5  # ceiling of the raised fraction
+_LEAST_SHARE = 0.1  # of the fraction: the least propensity after anchors were drawn ahead
 
 
 class AnchorSchedule:
@@ -69,7 +70,8 @@ class AnchorSchedule:
             return np.zeros(0, dtype=bool), np.zeros(0)
         least = min(self.min_groups if min_groups is None else min_groups, n_groups)
         self._credit += self.fraction * n_groups
-        expected = float(np.clip(self._credit, least, n_groups))
+        owed = max(self._credit, _LEAST_SHARE * self.fraction * n_groups)  # never 0: any group might have been anchored
+        expected = float(np.clip(owed, least, n_groups))
         propensity = self._propensities(n_groups, expected, tasks, priority)
         order = self._rng.permutation(n_groups)
         if self.stratify and tasks is not None:  # neighbours share a task, so evenly spaced picks spread over tasks
@@ -82,7 +84,9 @@ class AnchorSchedule:
         crossed = np.floor(edges + self._rng.random())
         mask = np.zeros(n_groups, dtype=bool)
         mask[order[np.diff(crossed) > 0]] = True
-        self._credit = max(self._credit - float(mask.sum()), -1.0 - max(self.min_groups, least))
+        self._credit -= float(mask.sum())
+        if owed < least:  # a minimum above the fraction would pile up a debt that later batches could never repay
+            self._credit = max(self._credit, -float(least))
         for task, anchored in zip(tasks or (), mask, strict=tasks is not None):
             self._drawn[task] = self._drawn.get(task, 0) + int(anchored)
         return mask, propensity

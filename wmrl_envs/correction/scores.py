@@ -23,13 +23,13 @@ def check_scores(values: Any, name: str, score_range: ScoreRange = (0.0, 1.0)) -
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} = {values!r}: expected numbers.") from None
-    low, high = (-np.inf, np.inf) if score_range is None else score_range
-    with np.errstate(invalid="ignore"):
-        bad = ~np.isfinite(array) | (array < low) | (array > high)
-    if bad.any():
-        index = tuple(int(i) for i in np.argwhere(bad)[0])
+    good = (
+        np.isfinite(array) if score_range is None else (array >= score_range[0]) & (array <= score_range[1])
+    )  # NaN is not good
+    if not good.all():
+        index = tuple(int(i) for i in np.argwhere(~good)[0])
         where = f"{name}[{', '.join(map(str, index))}]" if index else name
-        expected = "a finite score" + ("" if score_range is None else f" in [{low}, {high}]")
+        expected = "a finite score" + ("" if score_range is None else f" in [{score_range[0]}, {score_range[1]}]")
         raise InvalidInput(f"{where} = {float(array[index])!r}: expected {expected}.")
     return array
 
