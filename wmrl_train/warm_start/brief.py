@@ -79,3 +79,15 @@ def again(failed: bool) -> str:
     '# failed, again\n'
     """
     return f"# {'failed' if failed else 'ran'}, again\n"
+
+
+def training_briefs() -> list[Brief]:
+    """Briefs of the built-in training competitions, read from their public files (`wmrl tasks prepare builtin` makes them)."""
+    from wmrl_envs.envs.scaffold import describe
+    from wmrl_envs.tasks import list_competitions, load_competition
+
+    briefs = []
+    for slug in list_competitions("train", "builtin"):
+        competition = load_competition(slug)
+        briefs.append(Brief.of(slug, competition.spec.category, competition.spec.metric_name, describe(competition)))
+    return briefs

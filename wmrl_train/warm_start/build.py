@@ -6,6 +6,7 @@ import json
 import logging
 import platform
 import random
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -95,6 +96,7 @@ def warm_start(
         What `provenance.json` in `out` says: settings, versions, tasks, losses, seconds.
     """
     config = config or WarmStartConfig()
+    check_writable(out)
     start = time.perf_counter()
     data = conversations(briefs, config)
     texts = (text for parts in data for text, _ in parts)
@@ -114,6 +116,16 @@ def warm_start(
     }
     Path(out, "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
     return provenance
+
+
+def check_writable(out: str | Path) -> None:
+    """Make the directory `out`, or raise `InvalidInput` with the reason why a model cannot be written there."""
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise InvalidInput(f"cannot write a model to {out}: {error.strerror}; give another directory with --out.") from error
 
 
 def _versions() -> dict[str, str]:

@@ -123,7 +123,7 @@ def _one_hot(draft: Draft, keywords: dict[str, Any]) -> str:
 
 
 def _text_parts(draft: Draft) -> list[tuple[str, str]]:
-    texts = range(len(draft.brief.text))
+    texts = list(range(len(draft.brief.text)))
     if draft.brief.category != "text":  # a text column of a tabular task: sometimes, and one only
         texts = draft.rng.sample(texts, min(len(texts), int(draft.chance(0.5))))
     return [_vectorizer_part(draft, index) for index in texts]
