@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -168,7 +169,7 @@ def evaluate(
         sandbox: where programs run; None: the environment's own choice (`execution` in `env_kwargs`).
         env_kwargs: further arguments of the environment (`max_turns`, `scaffold`, `limits`, ...).
         workers: programs executed at a time, and conversations of a one-at-a-time policy; None: one a core.
-        progress: called in this thread with each attempt as it ends.
+        progress: called with each attempt as it ends, from one thread at a time.
         done: attempts that need not be repeated (those without a score are).
 
     Raises:
@@ -185,45 +186,49 @@ def evaluate(
     workers = workers or os.cpu_count() or 1
     kwargs = dict(env_kwargs or {}) | ({} if sandbox is None else {"sandbox": sandbox})
     waves = [todo[i : i + policy.together] for i in range(0, len(todo), policy.together)]
-    with ThreadPoolExecutor(workers) as executors, ThreadPoolExecutor(workers if policy.together == 1 else 1) as drivers:
-        futures = [drivers.submit(_wave, policy, wave, kwargs, seed, executors) for wave in waves]
-        try:
-            for future in as_completed(futures):
-                for trajectory in future.result():
-                    finished[trajectory.key] = trajectory
-                    if progress is not None:
-                        progress(trajectory)
-        except BaseException:
-            drivers.shutdown(wait=False, cancel_futures=True)
-            executors.shutdown(wait=False, cancel_futures=True)
-            raise
+    lock = threading.Lock()
+
+    def finish(trajectory: Trajectory) -> None:
+        with lock:
+            finished[trajectory.key] = trajectory
+            if progress is not None:
+                progress(trajectory)
+
+    executors, drivers = ThreadPoolExecutor(workers), ThreadPoolExecutor(workers if policy.together == 1 else 1)
+    try:
+        for future in as_completed([drivers.submit(_wave, policy, wave, kwargs, seed, executors, finish) for wave in waves]):
+            future.result()
+    finally:  # on Ctrl-C running programs are not waited for: whoever owns the sandbox closes it
+        drivers.shutdown(wait=False, cancel_futures=True)
+        executors.shutdown(wait=False, cancel_futures=True)
     return EvalResult.of(finished.values(), time.perf_counter() - began)
 
 
 def _wave(
-    policy: Policy, keys: Sequence[tuple[str, int]], kwargs: Mapping[str, Any], seed: int, executors: ThreadPoolExecutor
-) -> list[Trajectory]:
+    policy: Policy,
+    keys: Sequence[tuple[str, int]],
+    kwargs: Mapping[str, Any],
+    seed: int,
+    executors: ThreadPoolExecutor,
+    finish: Callable[[Trajectory], None],
+) -> None:
     """Attempts that take their turns together: one call of the policy a turn, their programs executed in parallel."""
     live = [_Attempt(task, attempt, kwargs, seed) for task, attempt in keys]
-    everything = list(live)
-    try:
-        while live:
-            try:
-                answers = policy.respond([a.conversation for a in live])
-            except InfrastructureError as error:
-                for attempt in live:
-                    attempt.trajectory.failure = str(error)
-                break
-            pairs = [(a, answer) for a, answer in zip(live, answers, strict=True) if answer is not None]
-            if len(pairs) == 1:
-                pairs[0][0].take_turn(pairs[0][1])
-            else:
-                list(executors.map(lambda pair: pair[0].take_turn(pair[1]), pairs))
-            live = [a for a, _ in pairs if not a.over]
-        return [a.trajectory for a in everything]
-    finally:
-        for attempt in everything:
-            attempt.env.close()
+    while live:
+        try:
+            answers = policy.respond([a.conversation for a in live])
+        except InfrastructureError as error:
+            answers = [None] * len(live)
+            for attempt in live:
+                attempt.trajectory.failure = str(error)
+        if len(live) == 1:
+            live[0].take_turn(answers[0])
+        else:
+            list(executors.map(_Attempt.take_turn, live, answers))
+        for attempt in live:
+            if attempt.over:
+                finish(attempt.trajectory)
+        live = [a for a in live if not a.over]
 
 
 class _Attempt:
@@ -237,7 +242,15 @@ class _Attempt:
         self.trajectory = Trajectory(task, category(task, self.conversation.context), number, own_seed)
         self.over = False
 
-    def take_turn(self, answer: str) -> None:
+    def take_turn(self, answer: str | None) -> None:
+        if answer is None:
+            self.over = True
+        else:
+            self._step(answer)
+        if self.over:
+            self.env.close()
+
+    def _step(self, answer: str) -> None:
         outcome, execution = self.env.run(self.env.propose(answer))
         observation, _, terminated, truncated, info = self.env.observe(outcome)
         self.over = terminated or truncated

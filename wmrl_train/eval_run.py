@@ -1,0 +1,253 @@
+"""An evaluation on disk: settings, trajectories, progress on the terminal, the table. What `wmrl eval` does."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table as RichTable
+
+from wmrl_envs.errors import DataNotBuilt, InvalidInput
+from wmrl_train import trajectories
+from wmrl_train.aggregate import Row, Table
+from wmrl_train.evaluate import EvalResult, evaluate
+from wmrl_train.trajectories import Trajectory
+
+FILE, TABLE, SETTINGS = "trajectories.jsonl", "table.json", "settings.json"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an evaluation depends on, `k` aside (which may grow): written next to its results and compared on resuming."""
+
+    agent: str
+    tasks: str
+    seed: int = 0
+    sandbox: str = "auto"
+    temperature: float = 1.0
+    max_new_tokens: int | None = None
+    model: str | None = None
+    env: dict[str, Any] = field(default_factory=dict)
+
+
+def run(settings: Settings, *, k: int, out: Path | None, workers: int | None, as_json: bool) -> EvalResult:
+    """Evaluate, or continue, and print the table. Every finished attempt is on disk before the next one counts."""
+    from wmrl_envs.execution import make_sandbox
+    from wmrl_train.policies import build
+
+    console = Console(stderr=True)
+    if workers is not None and workers < 1:
+        raise InvalidInput(f"--workers {workers}: expected at least 1.")
+    tasks, missing = choose_tasks(settings.tasks, settings.env.get("data_dir"))
+    if missing:
+        console.print(
+            f"[yellow]not prepared, left out:[/] {len(missing)} tasks of {settings.tasks} (`wmrl tasks prepare` says how)"
+        )
+    folder = out or Path("runs") / _name(settings)
+    with _locked(folder):
+        done = _resume(folder, settings)
+        if done:
+            console.print(f"continuing {folder}: {len(done)} attempts are there already")
+        policy = build(
+            settings.agent,
+            temperature=settings.temperature,
+            max_new_tokens=settings.max_new_tokens,
+            model=settings.model,
+        )
+        env_kwargs = environment_arguments(policy.env_kwargs, settings.env)
+        try:
+            with make_sandbox(settings.sandbox) as box, _progress(console, len(tasks) * k, done) as advance:
+
+                def finished(trajectory: Trajectory) -> None:
+                    trajectories.append(folder / FILE, trajectory)
+                    advance(trajectory)
+
+                result = evaluate(
+                    policy.policy,
+                    tasks,
+                    k,
+                    sandbox=box,
+                    env_kwargs=env_kwargs,
+                    seed=settings.seed,
+                    workers=workers,
+                    progress=finished,
+                    done=done,
+                )
+        finally:
+            policy.close()
+        report = as_dict(result, settings, k)
+        (folder / TABLE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    show(result, report, as_json, f"{settings.agent} on {settings.tasks}", k)
+    console.print(f"{folder / FILE}: every attempt; {folder / TABLE}: this table")
+    return result
+
+
+def choose_tasks(tasks: str, data_dir: str | None = None) -> tuple[list[str], list[str]]:
+    """(tasks to evaluate, tasks of the split whose data is not prepared).
+
+    Raises:
+        DataNotBuilt: none of the split is prepared. InvalidInput: an unknown name in a list.
+    """
+    from wmrl_envs.tasks import list_competitions, load_competition
+    from wmrl_envs.tasks.catalog import SPLITS, facts
+
+    if tasks not in SPLITS:
+        slugs = [slug.strip() for slug in tasks.split(",") if slug.strip()]
+        if not slugs:
+            raise InvalidInput(f"--tasks {tasks!r}: expected one of {', '.join(SPLITS)}, or slugs with commas between.")
+        for slug in slugs:
+            load_competition(slug, data_dir)
+        return slugs, []
+    prepared, missing, why = [], [], ""
+    for slug in list_competitions(tasks):
+        try:
+            load_competition(slug, data_dir)
+            prepared.append(slug)
+        except DataNotBuilt as error:
+            if facts(slug).source == "builtin" or not why:
+                why = str(error)
+            missing.append(slug)
+    if not prepared:
+        raise DataNotBuilt(f"No task of {tasks!r} is prepared. {why}")
+    return prepared, missing
+
+
+def environment_arguments(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the environment: the agent's defaults, then what the user gave; `memory_mb` becomes limits."""
+    from wmrl_envs.execution.base import ExecutionLimits
+
+    kwargs = defaults | given
+    memory_mb = kwargs.pop("memory_mb", None)
+    if memory_mb is not None:
+        kwargs["limits"] = ExecutionLimits(timeout_s=kwargs.get("timeout_s", 1200), memory_mb=memory_mb)
+    return kwargs
+
+
+def as_dict(result: EvalResult, settings: Settings, k: int) -> dict[str, Any]:
+    """The machine-readable result (scores are fractions; null where nothing was scored)."""
+    cost = {"executions": result.executions, "execution_s": round(result.execution_s, 2), "wall_s": round(result.wall_s, 2)}
+    gap = {} if result.relative_gap is None else {"relative_gap": result.relative_gap}
+    return {"agent": settings.agent, "tasks_of": settings.tasks, "k": k, **result.table.as_dict(), **gap, "cost": cost}
+
+
+def show(result: EvalResult, report: dict[str, Any], as_json: bool, title: str, k: int) -> None:
+    """Print the result on standard output."""
+    if as_json:
+        sys.stdout.write(json.dumps(report) + "\n")
+        return
+    console = Console()
+    console.print(rich_table(result.table, title, k))
+    if result.relative_gap is not None:
+        console.print(f"relative performance gap: {result.relative_gap:.3f}")
+    console.print(
+        f"{result.executions} programs executed in {result.execution_s:.0f} s of their own time; {result.wall_s:.0f} s in all"
+    )
+
+
+def rich_table(table: Table, title: str, k: int) -> RichTable:
+    """Percent, as reports have it."""
+    view = RichTable(title=title, title_justify="left")
+    view.add_column("task", overflow="fold")
+    for name in (f"avg@{k}", f"{table.confidence:.0%} interval", f"best@{k}", f"all@{k}", "valid", "attempts", "not scored"):
+        view.add_column(name, justify="right")
+    for row in table.tasks:
+        view.add_row(*_cells(row))
+    view.add_section()
+    for row in table.categories:
+        view.add_row(*_cells(row, f"{row.name} ({row.tasks} tasks)"), style="bold")
+    view.add_section()
+    view.add_row(*_cells(table.overall, "mean of categories"), style="bold green")
+    return view
+
+
+def _cells(row: Row, name: str | None = None) -> list[str]:
+    def percent(value: float) -> str:
+        return "-" if value != value else f"{100 * value:.1f}"
+
+    interval = "-" if row.low != row.low else f"{percent(row.low)} - {percent(row.high)}"
+    failed = str(row.failed) if row.failed else ""
+    return [
+        name or row.name,
+        percent(row.avg),
+        interval,
+        percent(row.best),
+        percent(row.all),
+        percent(row.valid),
+        str(row.attempts),
+        failed,
+    ]
+
+
+def _name(settings: Settings) -> str:
+    return re.sub(r"[^\w.-]+", "-", f"eval-{settings.agent}-{settings.tasks}")[:80].strip("-")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise InvalidInput(
+            f"{folder} is in use by another evaluation: wait for it, or give another folder with --out."
+        ) from None
+    except PermissionError as error:
+        raise InvalidInput(f"Cannot write to {folder} ({error.strerror}): give a folder of yours with --out.") from error
+
+
+def _resume(folder: Path, settings: Settings) -> list[Trajectory]:
+    """The attempts done already; refuses a folder whose results were made with other settings."""
+    path = folder / SETTINGS
+    mine = asdict(settings)
+    if path.exists():
+        try:
+            theirs = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InvalidInput(f"{path} is not JSON ({error}): give another folder with --out.") from error
+        differ = [key for key in mine if key != "tasks" and theirs.get(key) != mine[key]]
+        if differ:
+            key = differ[0]
+            raise InvalidInput(
+                f"{folder} holds an evaluation with {key}={theirs.get(key)!r}, now {key}={mine[key]!r}: "
+                "give another folder with --out, or the same settings to continue it."
+            )
+    path.write_text(json.dumps(mine, indent=2) + "\n", encoding="utf-8")
+    return trajectories.read(folder / FILE, repair=True)
+
+
+@contextmanager
+def _progress(console: Console, total: int, done: list[Trajectory]) -> Iterator[Any]:
+    """A live line on a terminal; a line every tenth of the way elsewhere."""
+    scores = [t.score for t in done if t.score is not None]
+    count = len(scores)
+
+    def note(trajectory: Trajectory) -> str:
+        nonlocal count
+        count += 1
+        if trajectory.score is not None:
+            scores.append(trajectory.score)
+        return f"mean {100 * sum(scores) / len(scores):.1f}" if scores else ""
+
+    if not console.is_terminal:
+
+        def plain(trajectory: Trajectory) -> None:
+            text = note(trajectory)
+            if count == total or count % max(1, total // 10) == 0:
+                console.print(f"{count}/{total} attempts  {text}")
+
+        yield plain
+        return
+    columns = (TextColumn("attempts"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+        line = bar.add_task("", total=total, completed=count, note="")
+        yield lambda trajectory: bar.update(line, advance=1, note=f"{note(trajectory)}  last: {trajectory.task}")
