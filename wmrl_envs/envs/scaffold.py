@@ -67,9 +67,9 @@ def save(p):
     if len(p) != len(_id):
         raise ValueError(f"save: expected {len(_id)} predictions, one for each test row, got {len(p)}")
     if _metric == "log_loss":
-        out = pd.DataFrame(p, columns=sorted(y.unique())).reindex(columns=_sample[1:], fill_value=0.0)
+        out = pd.DataFrame(p, columns=np.unique(y)).reindex(columns=_sample[1:], fill_value=0.0)
     elif _metric == "map_at_k" and p.ndim == 2:
-        best = np.array(sorted(y.unique()))[np.argsort(-p, 1)[:, :3]]
+        best = np.unique(y)[np.argsort(-p, 1)[:, :3]]
         out = pd.DataFrame({_targets[0]: [" ".join(map(str, row)) for row in best]})
     elif len(_targets) > 1:
         out = pd.DataFrame(p, columns=_targets)
