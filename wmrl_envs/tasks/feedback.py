@@ -6,11 +6,11 @@ the environment rewrites the lines about the best attempt so far, which only it 
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 from typing import Any
 
 from wmrl_envs.execution.base import ExecutionLimits
+from wmrl_envs.execution.classify import describe
 from wmrl_envs.outcome import Execution, ExecutionStatus
 
 EXECUTION_HEADER = "=== Code Execution Results ==="
@@ -160,45 +160,9 @@ def _missing(execution: Execution) -> SubmissionProblem:
 
 def _failure(execution: Execution, limits: ExecutionLimits) -> list[str]:
     """Lines for a program that did not come to its end: what happened, the limit it hit, what to change."""
-    match execution.status:
-        case ExecutionStatus.AGENT_ERROR:
-            return [f"Execution failed: {execution.stderr.strip() or _silent_end(execution.exit_code)}"]
-        case ExecutionStatus.INFRA_ERROR:
-            return ["Execution not completed: the sandbox failed, not your program. This attempt is not scored."]
-        case ExecutionStatus.TIMEOUT:
-            why = (
-                f"TimeoutError: the program was stopped at the limit of {limits.timeout_s:g} s. "
-                "Use fewer rows, fewer features or a smaller model, and write the submission before any long search."
-            )
-        case ExecutionStatus.MEMORY:
-            why = (
-                f"MemoryError: the program and its children needed more than {limits.memory_mb} MB. "
-                "Load fewer rows or columns, use smaller dtypes, and avoid dense copies."
-            )
-        case ExecutionStatus.PROCESSES:
-            why = f"OSError: the program started more than {limits.processes} processes and threads. Use n_jobs=1 or fewer workers."
-        case ExecutionStatus.OUTPUT:
-            why = f"OSError: the program printed far more than the {limits.output_bytes} bytes that are kept. Print only a summary."
-        case ExecutionStatus.DISK:
-            why = (
-                f"OSError: the program wrote a file above {limits.file_mb} MB or more than {limits.disk_mb} MB in all. "
-                "Write only the submission."
-            )
-        case _:
-            why = execution.detail or execution.stderr.strip()
-    lines = [f"Execution failed: {why}"]
-    if execution.stdout.strip():
-        lines.append(f"Code output: {execution.stdout.rstrip()}")
+    if execution.status is ExecutionStatus.INFRA_ERROR:
+        return ["Execution not completed: the sandbox failed, not your program. This attempt is not scored."]
+    lines = [describe(execution, limits)]
+    if execution.status is not ExecutionStatus.AGENT_ERROR and execution.stdout.strip():
+        lines.append(f"Code output: {execution.stdout.rstrip()}")  # a traceback tells where a program was, a limit does not
     return lines
-
-
-def _silent_end(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "the program ended without an exit code and wrote nothing to stderr."
-    if exit_code < 0 or exit_code > 128:
-        number = -exit_code if exit_code < 0 else exit_code - 128
-        try:
-            return f"the program was killed by {signal.Signals(number).name} and wrote nothing to stderr."
-        except ValueError:
-            pass
-    return f"the program ended with exit code {exit_code} and wrote nothing to stderr."
