@@ -1,0 +1,164 @@
+"""Where a score lands on the leaderboards of a competition.
+
+The rank of a score is the place of the first entry it equals or beats (so a tie takes the best rank of the tied entries, and a
+score worse than all is one place below the last); the position score is `(total - rank + 1) / total`, 1 for the best and 0
+below the last entry. With two boards the score is the mean. A score that is NaN ranks below the last.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from wmrl_envs.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class BoardPosition:
+    """Place on one board: `rank` in 1..total + 1, `total` entries, position `score` in [0, 1]."""
+
+    rank: int
+    total: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Position:
+    """Place on the boards there are; `score` is the mean of their position scores."""
+
+    score: float
+    private: BoardPosition | None = None
+    public: BoardPosition | None = None
+
+
+class Leaderboard:
+    """One or two boards of a competition.
+
+    Args:
+        private, public: the scores on each board, in any order; None if there is no such board.
+        higher_is_better: direction of the metric.
+        compat: "mledojo" also uses boards without information, as the original does.
+        name: for messages.
+
+    A board without information (all entries equal, as where Kaggle hid the scores) would rank nearly everything first; it is
+    left out with a warning, unless there is no other.
+
+    >>> board = Leaderboard(private=[0.9, 0.8, 0.8, 0.5], higher_is_better=True)
+    >>> board.position(0.8).private
+    BoardPosition(rank=2, total=4, score=0.75)
+    >>> board.position(float("nan")).score
+    0.0
+    """
+
+    def __init__(
+        self,
+        private: Iterable[float] | None = None,
+        public: Iterable[float] | None = None,
+        *,
+        higher_is_better: bool,
+        compat: str | None = None,
+        name: str = "",
+    ):
+        if compat not in (None, "mledojo"):
+            raise InvalidInput(f"compat={compat!r}: expected None or 'mledojo'.")
+        self.higher_is_better = bool(higher_is_better)
+        self.name = name
+        self.left_out: tuple[str, ...] = ()
+        boards = {}
+        for side, scores in (("private", private), ("public", public)):
+            if scores is not None:
+                boards[side] = self._ordered(scores, side)
+        if not boards:
+            raise InvalidInput(f"Leaderboard {name!r} has neither a private nor a public board; give at least one.")
+        if compat is None:
+            flat = [side for side, entries in boards.items() if len(entries) > 1 and entries[0] == entries[-1]]
+            for side in flat:
+                what = f"The {side} leaderboard {name!r} tells nothing, all its {len(boards[side])} entries are equal"
+                if len(flat) < len(boards):
+                    del boards[side]
+                    self.left_out += (side,)
+                    warnings.warn(f"{what}; it is left out of the position score.", stacklevel=2)
+                else:
+                    warnings.warn(f"{what}, and there is no other; position scores on it mean little.", stacklevel=2)
+        self._boards = boards
+
+    def _ordered(self, scores: Iterable[float], side: str) -> np.ndarray:
+        """Entries as losses in ascending order, so that the best comes first in either direction."""
+        values = np.asarray(list(scores) if not isinstance(scores, np.ndarray) else scores, dtype=float)
+        if values.ndim != 1 or not len(values):
+            raise InvalidInput(f"The {side} leaderboard {self.name!r} is empty; expected at least one score.")
+        if np.isnan(values).any():
+            row = int(np.flatnonzero(np.isnan(values))[0]) + 1
+            raise InvalidInput(f"The {side} leaderboard {self.name!r} has no number in row {row}; remove the row or fill it.")
+        return np.sort(-values if self.higher_is_better else values)
+
+    @classmethod
+    def from_csv(
+        cls,
+        private: str | Path | None = None,
+        public: str | Path | None = None,
+        *,
+        higher_is_better: bool,
+        compat: str | None = None,
+        name: str = "",
+    ) -> Leaderboard:
+        """Read boards with the columns `rank,score` (the column `score`, or else the second, holds the scores).
+
+        Raises:
+            InvalidInput: a file is missing, empty, or has an entry that is no number.
+        """
+        sides = [None if path is None else _read_scores(Path(path)) for path in (private, public)]
+        return cls(sides[0], sides[1], higher_is_better=higher_is_better, compat=compat, name=name)
+
+    def position(self, score: float) -> Position:
+        """Place of a raw score on each board; O(log n)."""
+        value = float(score)
+        value = -value if self.higher_is_better else value
+        places = {}
+        for side, entries in self._boards.items():
+            total = len(entries)
+            # With losses ascending, the first entry that is equalled or beaten is the first one >= value.
+            rank = total + 1 if math.isnan(value) else int(np.searchsorted(entries, value, side="left")) + 1
+            places[side] = BoardPosition(rank, total, (total - rank + 1) / total)
+        mean = sum(place.score for place in places.values()) / len(places)
+        return Position(mean, places.get("private"), places.get("public"))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of entries of each board in use."""
+        return {side: len(entries) for side, entries in self._boards.items()}
+
+    def quantile(self, position_score: float, side: str | None = None) -> float:
+        """The raw score that earns at least `position_score` in [0, 1] on one board (default: the private one if there is one)."""
+        entries = self._boards[side or next(iter(self._boards))]
+        index = min(max(math.floor((1 - position_score) * len(entries) + 1e-9), 0), len(entries) - 1)
+        return float(-entries[index] if self.higher_is_better else entries[index])
+
+
+def _read_scores(path: Path) -> np.ndarray:
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(path)
+    except FileNotFoundError:
+        raise InvalidInput(f"{path}: no such leaderboard file.") from None
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not a leaderboard CSV ({error}); expected the columns rank,score.") from None
+    if "score" in frame.columns:
+        column = frame["score"]
+    elif frame.shape[1] >= 2:
+        column = frame.iloc[:, 1]
+    else:
+        raise InvalidInput(f"{path} has only the column {list(frame.columns)}; expected the columns rank,score.")
+    scores = pd.to_numeric(column, errors="coerce").to_numpy(float)
+    if np.isnan(scores).any():
+        row = int(np.flatnonzero(np.isnan(scores))[0])
+        raise InvalidInput(
+            f"{path}: the score {column.iloc[row]!r} in data row {row + 1} is no number; remove or correct the row."
+        )
+    return scores

@@ -1,0 +1,131 @@
+"""`task_spec(slug)`: how one competition is graded, given two frames; no data on disk is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.tasks.catalog import TaskFacts, facts
+from wmrl_envs.tasks.validation import InvalidSubmission, align, check_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from wmrl_envs.tasks.metrics import Case
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """The facts of a task and its grader.
+
+    >>> import pandas as pd
+    >>> spec = task_spec("titanic")
+    >>> truth = pd.DataFrame({"PassengerId": [892, 893], "Survived": [0, 1]})
+    >>> spec.metric(truth, pd.DataFrame({"Survived": [1, 1], "PassengerId": [893, 892]}))
+    0.5
+    """
+
+    facts: TaskFacts
+    compat: str | None = None
+
+    @property
+    def slug(self) -> str:
+        return self.facts.slug
+
+    @property
+    def category(self) -> str:
+        """tabular, text or image."""
+        return self.facts.category
+
+    @property
+    def split(self) -> str:
+        """train, held_out or dsbench."""
+        return self.facts.split
+
+    @property
+    def source(self) -> str:
+        """mledojo, dsbench or builtin."""
+        return self.facts.source
+
+    @property
+    def metric_name(self) -> str:
+        return self.facts.metric
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Direction of the metric."""
+        return self.facts.higher_is_better
+
+    def columns(self, truth: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """(id, target, prediction) columns for these answers, which define them where the catalogue leaves it open."""
+        names = [str(c) for c in truth.columns]
+        lower = {n.lower(): n for n in reversed(names)}
+
+        def present(wanted: tuple[str, ...]) -> tuple[str, ...]:
+            found = tuple(c if c in names else lower.get(c.lower(), "") for c in wanted)
+            return found if wanted and all(found) else ()
+
+        f = self.facts
+        ids = present(f.id_columns) or (names[0],)
+        targets = present(f.target_columns)
+        if not targets:
+            side = {"usage", "isholiday", "split", *(c.lower() for c in f.optional_columns)}
+            targets = tuple(n for n in names if n not in ids and n.lower() not in side)
+        if not targets:
+            raise InvalidInput(f"{f.slug}: the answers have no target column among {', '.join(names)}.")
+        return ids, targets, f.prediction_columns or targets
+
+    def case(self, truth: pd.DataFrame, submission: pd.DataFrame) -> Case:
+        """Check columns and ids and bring the rows of the submission into the order of the answers.
+
+        Raises:
+            InvalidSubmission: with a message for the agent.
+        """
+        import pandas as pd
+
+        from wmrl_envs.tasks.metrics import Case
+
+        if not isinstance(submission, pd.DataFrame):
+            raise InvalidSubmission(f"The submission is a {type(submission).__name__}; expected a table with a header.")
+        ids, targets, predictions = self.columns(truth)
+        check_columns(submission, [*ids, *predictions], self.facts.optional_columns)
+        rows = align(truth, submission, ids, self.facts.id_match)
+        ordered = submission[list(predictions)].iloc[rows].reset_index(drop=True)
+        keys = truth[list(ids)].astype(str).agg("|".join, axis=1) if len(ids) > 1 else truth[ids[0]].astype(str)
+        return Case(truth.reset_index(drop=True), ordered, targets, predictions, keys.to_numpy(object))
+
+    def validate(self, truth: pd.DataFrame, submission: pd.DataFrame) -> None:
+        """Return None if the submission can be graded.
+
+        Raises:
+            InvalidSubmission: it cannot; the message names the first offenders and the fix.
+        """
+        self.metric(truth, submission)
+
+    def metric(self, truth: pd.DataFrame, submission: pd.DataFrame) -> float:
+        """The raw score. Rows are matched by id, columns by name; neither frame is changed.
+
+        Returns:
+            A float; NaN where the metric is undefined on valid predictions (a constant has no rank correlation).
+
+        Raises:
+            InvalidSubmission: columns, ids or predictions that cannot be graded.
+        """
+        from wmrl_envs.tasks.metrics import METRICS
+
+        return METRICS[self.facts.metric].score(self.case(truth, submission), **self.facts.params)
+
+
+def task_spec(slug: str, compat: str | None = None) -> TaskSpec:
+    """How `slug` is graded.
+
+    Args:
+        compat: None for the right numbers; "mledojo" for those of MLE-Dojo's own graders, defects included.
+
+    Raises:
+        InvalidInput: unknown competition (with the nearest names) or unknown `compat`.
+    """
+    if compat not in (None, "mledojo"):
+        raise InvalidInput(f"compat={compat!r}: expected None or 'mledojo'.")
+    return TaskSpec(facts(slug), compat)
