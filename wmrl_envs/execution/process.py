@@ -107,7 +107,7 @@ class ProcessSandbox(Sandbox):
             "venv": str(self.environment.root),
             "base_prefix": str(self.environment.base_prefix),
             "env": {**SINGLE_THREADED, **env},
-            "run_root": str(run_root()),
+            "temporary": tempfile.gettempdir(),
             "limits": {name: getattr(limits, name) for name in limits.__dataclass_fields__},
         }
         return wire.pack(header, job.code.encode(), job.prelude.encode())
@@ -227,11 +227,6 @@ class _Server:
                 except OSError:
                     continue
             self._stop(15.0)
-
-
-def run_root() -> Path:
-    """Where work directories lie in tiers that have them on the host (below the system's temporary folder)."""
-    return Path(tempfile.gettempdir()).resolve() / f"wmrl-runs-{os.geteuid()}"
 
 
 def checked_env(env: Mapping[str, str]) -> dict[str, str]:

@@ -30,7 +30,7 @@ def collect_submission(folder: str, limit_bytes: int) -> tuple[bytes | None, str
         return None, f"cannot be opened ({os.strerror(error.errno or 0)}), expected a regular file"
     finally:
         os.close(directory)
-    with open(file, "rb", buffering=0) as f:
+    try:
         info = os.fstat(file)
         if not stat.S_ISREG(info.st_mode):
             return None, f"is {_KINDS.get(stat.S_IFMT(info.st_mode), 'not a file')}, expected a regular file"
@@ -39,8 +39,10 @@ def collect_submission(folder: str, limit_bytes: int) -> tuple[bytes | None, str
         if info.st_size > limit_bytes:
             return None, f"is {info.st_size / 2**20:.1f} MiB, the limit is {limit_bytes / 2**20:g} MiB"
         content = bytearray()
-        while len(content) <= limit_bytes and (chunk := f.read(min(1 << 20, limit_bytes + 1 - len(content)))):
+        while len(content) <= limit_bytes and (chunk := os.read(file, min(1 << 20, limit_bytes + 1 - len(content)))):
             content += chunk
         if len(content) > limit_bytes:
             return None, f"is more than {limit_bytes / 2**20:g} MiB"
         return bytes(content), None
+    finally:
+        os.close(file)

@@ -36,8 +36,8 @@ def _all_rights(abi: int) -> int:
     return rights
 
 
-def restrict(read: list[str], write: list[str]) -> None:
-    """Allow reading `read` and everything in `write`, nothing else; no TCP, no signals or abstract sockets outwards.
+def restrict(read: list[str], write: list[str], names: list[str]) -> None:
+    """Allow reading `read`, everything in `write` and listing `names`, nothing else; no TCP, no signals or abstract sockets outwards.
 
     Call it after `kernel.no_new_privileges`. Paths that do not exist are left out. What the kernel's version does not
     know (TCP before 4, signals before 6) stays open: the self-test finds out.
@@ -49,7 +49,7 @@ def restrict(read: list[str], write: list[str]) -> None:
     attributes = struct.pack("QQQ", rights, _TCP if abi >= 4 else 0, _SCOPES if abi >= 6 else 0)
     attributes = attributes[: 24 if abi >= 6 else 16 if abi >= 4 else 8]
     ruleset = kernel.syscall(_CREATE, attributes, len(attributes), 0, what="landlock_create_ruleset")
-    for paths, allowed in ((read, _READ), (write, rights)):
+    for paths, allowed in ((read, _READ), (write, rights), (names, _READ_DIR)):
         for path in paths:
             try:
                 descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -16,10 +16,11 @@ import time
 
 from . import collect, kernel, limits, runner, wire
 from .output import Kept
-from .tiers import TIERS, kill_descendants
+from .tiers import TIERS, end_children, kill_descendants
 
 _SETUP_S = 60.0  # longer than this to start a solution is our failure
 _POLL_S = 0.05
+_INIT_GRACE_S = 3.0  # for init to end after the solution was killed
 _FLOOD_BYTES = 16 << 20  # output beyond this ends the run; below it the middle is left out
 _DISK_POLL_S = 0.25
 _RUNNER = os.path.splitext(os.path.abspath(runner.__file__))[0] + ".py"
@@ -48,7 +49,7 @@ class _Run:
     def __init__(self, job: dict, connection: socket.socket):
         self.job, self.limits, self.connection = job, job["limits"], connection
         self.tier = TIERS[job["tier"]](job)
-        self.killed = ""
+        self.killed, self.killed_at = "", 0.0
         self.out, self.err = Kept(int(self.limits["output_bytes"])), Kept(int(self.limits["output_bytes"]))
         self.report, self.ready = bytearray(), bytearray()
         self.peak_mb = 0.0
@@ -107,6 +108,9 @@ class _Run:
             flood = max(_FLOOD_BYTES, 16 * self.out.limit)
             if self.out.total > flood or self.err.total > flood:
                 self._kill(init, "output")
+            if self.killed and now - self.killed_at > _INIT_GRACE_S:
+                kill_descendants(init)
+                os.kill(init, signal.SIGKILL)
         ended = time.monotonic()
         for descriptor, sink in sinks.items():
             _drain(descriptor, sink)
@@ -126,8 +130,8 @@ class _Run:
 
     def _kill(self, init: int, why: str) -> None:
         if not self.killed:
-            self.killed = why
-            self.tier.kill(init)
+            self.killed, self.killed_at = why, time.monotonic()
+            kill_descendants(init)  # then init, which has nothing left to wait for, cleans up, accounts and reports
 
     def _result(self, status: int, usage, wall_s: float) -> tuple[dict, tuple[bytes, ...]]:
         header = {
@@ -221,18 +225,8 @@ def _wait(solution: int, life: int) -> int:
     if process not in ready:  # the supervisor is gone
         os.kill(solution, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(solution, 0)[1])
-    if os.getpid() == 1:
-        try:
-            os.kill(-1, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    else:
-        kill_descendants(os.getpid())
-    while True:
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return status
+    end_children()
+    return status
 
 
 def _solution(job: dict, tier, pipes: dict[str, tuple[int, int]]) -> None:
@@ -246,6 +240,7 @@ def _solution(job: dict, tier, pipes: dict[str, tuple[int, int]]) -> None:
         os.dup2(ready, 3)
         ready = 3
         os.closerange(4, 1 << 16)
+        os.setsid()  # no signal to its own group reaches init
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         if job.get("cpus"):

@@ -1,6 +1,6 @@
 """The ways a run is isolated. Each has the same steps, called by the supervisor, by its child `init` and by the solution's
-process: `prepare` (supervisor), `enter` (init), `confine` (the solution, last thing before its code), `kill` and `clean`
-(supervisor).
+process: `prepare` (supervisor), `enter` and `seal` (init), `confine` (the solution, last thing before its code), `disk_mb` and
+`clean` (supervisor).
 """
 
 from __future__ import annotations
@@ -45,9 +45,6 @@ class NamespaceTier:
     def seal(self) -> None:
         namespaces.seal()
 
-    def kill(self, init: int) -> None:
-        os.kill(init, signal.SIGKILL)  # the kernel ends everything else in its pid namespace
-
     def disk_mb(self) -> float:
         return 0.0  # the tmpfs enforces it
 
@@ -68,12 +65,12 @@ class LandlockTier:
         self.job = job
         self.as_root = os.geteuid() == 0
         self.owner = FIRST_USER + os.getpid() if self.as_root else os.geteuid()
-        self.folder = os.path.join(job["run_root"], run_name(os.getpid()))
+        self.folder = os.path.join(job["temporary"], run_name(os.getpid()))
         self.work, self.tmp, self.box = (os.path.join(self.folder, name) for name in ("work", "tmp", "box"))
         self.data = job["data_dir"]
 
     def prepare(self) -> None:
-        os.makedirs(self.folder, 0o711)
+        os.mkdir(self.folder, 0o711)
         for path in (self.work, self.tmp, self.box):
             os.mkdir(path, 0o755 if path == self.box else 0o700)
             if self.as_root and path != self.box:
@@ -102,10 +99,7 @@ class LandlockTier:
             read += _without_packages(f"{prefix}/lib") + [f"{prefix}/bin"]
         read += [venv, self.data, self.box, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/proc/self"]
         read += ["/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory", "/proc/filesystems"]
-        landlock.restrict(read, [self.work, self.tmp, "/dev/null", "/dev/shm", *self.job.get("devices", ())])
-
-    def kill(self, init: int) -> None:
-        kill_descendants(init)
+        landlock.restrict(read, [self.work, self.tmp, "/dev/null", "/dev/shm", *self.job.get("devices", ())], [f"{prefix}/lib", "/usr/lib"])
 
     def disk_mb(self) -> float:
         return limits.disk_mb((self.work, self.tmp))
@@ -132,7 +126,7 @@ TIERS = {tier.name: tier for tier in (NamespaceTier, LandlockTier, UnsafeTier)}
 
 def run_name(pid: int) -> str:
     """Name of a run's folder: it says which process it belongs to, so that a later start knows whether it is dead."""
-    return f"run-{pid}-{start_time(pid)}"
+    return f"wmrl-run-{pid}-{start_time(pid)}"
 
 
 def start_time(pid: int) -> int:
@@ -144,17 +138,27 @@ def start_time(pid: int) -> int:
         return 0
 
 
-def kill_descendants(pid: int, patience_s: float = 10.0) -> None:
-    """End all processes below `pid`, also those that fork meanwhile."""
-    deadline = time.monotonic() + patience_s
-    while (tree := limits.descendants(pid)) and time.monotonic() < deadline:
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: what cannot run cannot fork
-            for child in tree:
-                try:
-                    os.kill(child, number)
-                except OSError:
-                    pass
-        time.sleep(0.005)
+def kill_descendants(pid: int) -> None:
+    """Kill all processes below `pid` there are now."""
+    tree = limits.descendants(pid)
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: what cannot run cannot fork meanwhile
+        for child in tree:
+            try:
+                os.kill(child, number)
+            except OSError:
+                pass
+
+
+def end_children() -> None:
+    """As the parent of everything that is left of a run: kill and reap until nothing is."""
+    while True:
+        kill_descendants(os.getpid())
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.001)
 
 
 def remove_tree(folder: str) -> None:
