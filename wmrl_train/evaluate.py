@@ -16,7 +16,7 @@ import numpy as np
 
 from wmrl_envs.engine import Engine, Sampling
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
-from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidInput, WmrlError
 from wmrl_envs.execution.base import Sandbox
 from wmrl_envs.world_models.base import TaskContext
 from wmrl_train.agents.base import Agent
@@ -59,13 +59,20 @@ class CallablePolicy:
         self._function, self._with_context = function, _takes_two(function)
 
     def respond(self, conversations: Sequence[Conversation]) -> list[str | None]:
-        answers: list[str | None] = []
-        for c in conversations:
-            answer = self._function(c.observations[-1], c.context) if self._with_context else self._function(c.observations[-1])
-            if not isinstance(answer, str):
-                raise InvalidInput(f"The agent returned {type(answer).__name__}; expected a str, its answer or its program.")
-            answers.append(answer)
-        return answers
+        return [self._ask(c) for c in conversations]
+
+    def _ask(self, c: Conversation) -> str:
+        arguments = (c.observations[-1], c.context) if self._with_context else (c.observations[-1],)
+        try:
+            answer = self._function(*arguments)
+        except WmrlError:
+            raise
+        except Exception as error:
+            name = getattr(self._function, "__qualname__", self._function)
+            raise InvalidInput(f"The agent {name} raised {type(error).__name__}: {error}; it must return a str.") from error
+        if not isinstance(answer, str):
+            raise InvalidInput(f"The agent returned {type(answer).__name__}; expected a str, its answer or its program.")
+        return answer
 
 
 class EnginePolicy:
@@ -78,10 +85,7 @@ class EnginePolicy:
 
     def respond(self, conversations: Sequence[Conversation]) -> list[str | None]:
         for c in conversations:
-            if c.state is None:
-                c.state = _Tokens(list(self._agent.begin(c.observations[-1], c.context)))
-            else:
-                c.state.ids += self._agent.extend(c.observations[-1], c.state.completion)
+            self._prompt(c)
         limit = getattr(self._engine, "max_context", None)
         fits = [c for c in conversations if limit is None or len(c.state.ids) < limit]
         made = self._engine.generate([c.state.ids for c in fits], self._sampling, [c.turn_seed for c in fits]) if fits else []
@@ -89,14 +93,25 @@ class EnginePolicy:
         for c, generation in zip(fits, made, strict=True):
             c.state.ids += generation.ids
             c.state.completion = tuple(generation.ids)
+            c.state.texts.append(generation.text)
             answers[id(c)] = self._agent.act(generation.text)
         return [answers.get(id(c)) for c in conversations]
+
+    def _prompt(self, c: Conversation) -> None:
+        """Token ids of the conversation so far; of an agent that renders every turn afresh, from its texts."""
+        if c.state is None:
+            c.state = _Tokens(list(self._agent.begin(c.observations[-1], c.context)))
+        elif getattr(self._agent, "one_row_per_turn", False):
+            c.state.ids = list(self._agent.render(c.observations, c.state.texts))  # type: ignore[attr-defined]
+        else:
+            c.state.ids += self._agent.extend(c.observations[-1], c.state.completion)
 
 
 @dataclass
 class _Tokens:
     ids: list[int]
     completion: tuple[int, ...] = ()
+    texts: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

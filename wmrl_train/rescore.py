@@ -6,7 +6,6 @@ import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -79,19 +78,19 @@ def rescore(stored: list[Trajectory], data_dir: str | None = None) -> Rescored:
 
 
 def _again(task: str, turn: Turn, data_dir: str | None, counts: dict[str, int]) -> Turn:
-    from wmrl_envs.envs.dsbench import relative_gap
     from wmrl_envs.tasks import grade, load_competition
 
     data = turn.submission_bytes()
     if data is None:
         counts["kept"] += turn.submission_sha256 is not None
         return turn
-    outcome = grade(load_competition(task, data_dir), Execution(ExecutionStatus.OK, 0, submission=data, wall_s=turn.wall_s))
+    competition = load_competition(task, data_dir)
+    outcome = grade(competition, Execution(ExecutionStatus.OK, 0, submission=data, wall_s=turn.wall_s))
     if outcome.is_infra_error:
         raise InfrastructureError(f"Grading {task!r} again failed: {outcome.details.get('error', 'the grader crashed')}.")
     counts["regraded"] += 1
     counts["changed"] += turn.status != outcome.status or not _equal(turn.score, outcome.score)
-    gap: Any = None if turn.relative_gap is None else relative_gap(task, outcome.raw_score)
+    gap = None if turn.relative_gap is None else competition.relative_gap(outcome.raw_score)
     return replace(
         turn,
         status=outcome.status.value,

@@ -36,7 +36,7 @@ _SCAFFOLDS = (None, "sklearn")
 
 
 @dataclass
-class _Attempts:
+class Attempts:
     """The state of one episode."""
 
     competition: Competition
@@ -126,7 +126,7 @@ class MLEDojoEnv(ExecutableEnv):
         self._given = given if isinstance(given, Sandbox) else None
         self._lease = SandboxLease(cast(str, execution)) if self._given is None else None
         self._competitions: dict[str, Competition] = {}
-        self._episode: _Attempts | None = None
+        self._episode: Attempts | None = None
         self._observation = ""
         for slug in self.slugs:
             self._load(slug)
@@ -143,7 +143,7 @@ class MLEDojoEnv(ExecutableEnv):
         if chosen is None:
             chosen = self.slugs[int(self.np_random.integers(len(self.slugs)))] if len(self.slugs) > 1 else self.slugs[0]
         competition = self._load(chosen)
-        self._episode = _Attempts(competition, self._describe(competition))
+        self._episode = Attempts(competition, self._describe(competition))
         self._observation = feedback.clip(self._episode.context.overview, OVERVIEW_CHARACTERS)
         return self._observation, {}
 
@@ -240,7 +240,7 @@ class MLEDojoEnv(ExecutableEnv):
 
     # --- inside
 
-    def _running(self, finished_too: bool = False) -> _Attempts:
+    def _running(self, finished_too: bool = False) -> Attempts:
         if self._episode is None or (self._episode.over and not finished_too):
             state = "not begun" if self._episode is None else "ended"
             raise ResetNeeded(f"the episode has {state}: call reset() first.")
@@ -267,13 +267,13 @@ class MLEDojoEnv(ExecutableEnv):
         overview = f"{context.overview.rstrip()}\n\n{_scaffold_text(names)}"
         return replace(context, overview=overview, scaffold=self.scaffold, scaffold_names=names)
 
-    def _text(self, outcome: Outcome, episode: _Attempts) -> str:
+    def _text(self, outcome: Outcome, episode: Attempts) -> str:
         text = feedback.with_best(outcome.feedback, episode.best_raw, episode.best_score)
         if self.hide_score:
             text = feedback.hide_scores(text)
         return feedback.clip(text, self._feedback_characters)
 
-    def _info(self, outcome: Outcome, episode: _Attempts) -> dict[str, Any]:
+    def _info(self, outcome: Outcome, episode: Attempts) -> dict[str, Any]:
         executed, ours = outcome.source != "predicted", outcome.is_infra_error
         score = None if ours else float(outcome.score)
         return {

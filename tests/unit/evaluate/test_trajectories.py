@@ -1,0 +1,48 @@
+import pytest
+
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome
+from wmrl_train import trajectories
+from wmrl_train.trajectories import Trajectory, Turn
+
+
+def turn(status=ExecutionStatus.OK, score=0.5, submission=b"id,y\n1,2\n"):
+    run = None if submission is None else Execution(status, 0, submission=submission)
+    return Turn.of("print('λ')", Outcome(status, score, 0.7, "text", wall_s=1.25), run, "text")
+
+
+def test_a_trajectory_survives_the_disk(tmp_path):
+    path = tmp_path / "t.jsonl"
+    a = Trajectory("t", "tabular", 0, 42, [turn(), turn(ExecutionStatus.TIMEOUT, 0.0, None)])
+    b = Trajectory("t", "tabular", 1, 43, [turn(ExecutionStatus.INFRA_ERROR)], failure="ours")
+    trajectories.append(path, a)
+    trajectories.append(path, b)
+    assert trajectories.read(path) == [a, b]
+    assert (a.score, a.valid, b.score) == (0.5, True, None)
+    assert b.turns[0].score is None
+    assert a.turns[0].submission_bytes() == b"id,y\n1,2\n"
+
+
+def test_a_large_submission_is_remembered_by_its_hash(monkeypatch):
+    monkeypatch.setattr(trajectories, "STORED_BYTES", 10)
+    kept = turn(submission=bytes(range(200)))
+    assert kept.submission_bytes() is None
+    assert len(kept.submission_sha256) == 64
+
+
+def test_a_torn_last_line_is_ignored_and_repaired_and_a_bad_line_is_named(tmp_path):
+    path = tmp_path / "t.jsonl"
+    trajectories.append(path, Trajectory("t", "tabular", 0, 1, [turn()]))
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"task": "t"')
+    assert len(trajectories.read(path)) == 1
+    assert path.read_bytes() != whole
+    assert len(trajectories.read(path, repair=True)) == 1
+    assert path.read_bytes() == whole
+    path.write_bytes(whole + b"[1]\n")
+    with pytest.raises(InvalidInput, match="line 2"):
+        trajectories.read(path)
+
+
+def test_an_absent_file_is_an_empty_evaluation(tmp_path):
+    assert trajectories.read(tmp_path / "none.jsonl") == []

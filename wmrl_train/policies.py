@@ -1,0 +1,146 @@
+"""Agents by name, for `wmrl eval`: `demo`, a model directory, `openai:URL`, `python:module:function`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wmrl_envs.engine import Message, Sampling
+from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_train.config import load_config
+from wmrl_train.evaluate import CallablePolicy, Conversation, Policy
+
+
+@dataclass
+class NamedPolicy:
+    """A policy, the arguments of the environment it is made for, and how to release it."""
+
+    name: str
+    policy: Policy
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    close: Callable[[], None] = lambda: None
+
+
+class ChatPolicy:
+    """Chat messages to a server that templates and tokenizes them itself."""
+
+    together = 1
+
+    def __init__(self, engine: Any, agent: Any, *, temperature: float, max_new_tokens: int):
+        self._engine, self._agent = engine, agent
+        self._sampling = Sampling(temperature=temperature, max_new_tokens=max_new_tokens)
+
+    def respond(self, conversations: Sequence[Conversation]) -> list[str | None]:
+        prompts: list[list[Message]] = []
+        for c in conversations:
+            messages = list(self._agent.messages(c.observations[0], c.context))
+            for answer, observation in zip(c.answers, c.observations[1:], strict=True):
+                messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": observation}]
+            prompts.append(messages)
+        made = self._engine.generate(prompts, self._sampling, [c.turn_seed for c in conversations])
+        return [self._agent.act(generation.text) for generation in made]
+
+
+def build(
+    spec: str, *, temperature: float = 1.0, top_p: float = 1.0, max_new_tokens: int | None = None, model: str | None = None
+) -> NamedPolicy:
+    """The policy a name stands for.
+
+    Args:
+        spec: `demo`; `python:module:function` (see `CallablePolicy`); `openai:URL` (key in OPENAI_API_KEY); a directory with a
+            saved model, or with the checkpoint of a run.
+        model: name the server knows the model by; needed only where it serves several.
+
+    Raises:
+        InvalidInput: no such kind, module, function or directory.
+    """
+    kind, _, rest = spec.partition(":")
+    if kind == "python" and rest:
+        return NamedPolicy(spec, CallablePolicy(_function(rest)))
+    if kind == "openai" and rest:
+        return _openai(spec, rest, model, temperature, max_new_tokens or 4096)
+    if spec == "demo" or Path(spec).is_dir():
+        return _local(spec, temperature, top_p, max_new_tokens)
+    raise InvalidInput(
+        f"--agent {spec!r}: expected demo, openai:URL, python:module:function, or the directory of a saved model; "
+        "there is no such directory."
+    )
+
+
+def _function(path: str) -> Callable[..., str]:
+    module_name, _, name = path.partition(":")
+    if not name:
+        raise InvalidInput(f"--agent 'python:{path}': expected python:module:function.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the user's own modules lie where the command is run
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InvalidInput(f"--agent 'python:{path}': cannot import {module_name!r} ({error}).") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InvalidInput(f"--agent 'python:{path}': {module_name!r} has no {name!r}.")
+        found = getattr(found, part)
+    if not callable(found):
+        raise InvalidInput(f"--agent 'python:{path}': expected a function, got a {type(found).__name__}.")
+    return found
+
+
+def _openai(spec: str, url: str, model: str | None, temperature: float, max_new_tokens: int) -> NamedPolicy:
+    from wmrl_train.agents.research import ResearchAgent
+    from wmrl_train.engines.openai import OpenAIEngine
+
+    key = os.environ.get("OPENAI_API_KEY")
+    engine = OpenAIEngine(model or _served_model(url, key), base_url=url, api_key=key)
+    policy = ChatPolicy(engine, ResearchAgent(None), temperature=temperature, max_new_tokens=max_new_tokens)
+    return NamedPolicy(spec, policy, close=engine.close)
+
+
+def _served_model(url: str, key: str | None) -> str:
+    request = urllib.request.Request(url.rstrip("/") + "/models", headers={"Authorization": f"Bearer {key}"} if key else {})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            names = [entry["id"] for entry in json.loads(reply.read())["data"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InfrastructureError(
+            f"No list of models from {url}: {error}; is the server up? Or name the model with --model."
+        ) from error
+    if len(names) != 1:
+        raise InvalidInput(f"The server at {url} serves {len(names)} models ({', '.join(names[:5])}): choose one with --model.")
+    return names[0]
+
+
+def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | None) -> NamedPolicy:
+    """A saved model in this process. A small policy of `wmrl warm-start` (`demo` is one) brings the settings it was made for."""
+    from wmrl_train.agents.program import ProgramAgent
+    from wmrl_train.engines.transformers import TransformersEngine
+    from wmrl_train.warm_start.tokenizer import known_tasks
+
+    folder = Path(__file__).parent / "assets" / "demo" if spec == "demo" else Path(spec)
+    if not (folder / "config.json").is_file():
+        raise InvalidInput(f"--agent {spec!r}: {folder} holds no config.json; expected the directory of a saved model.")
+    engine = TransformersEngine.from_pretrained(folder)
+    agent: Any
+    if known_tasks(engine.tokenizer):
+        laptop = load_config("laptop")
+        agent = ProgramAgent(engine.tokenizer, max_new_tokens or laptop.rollout.max_new_tokens)
+        env_kwargs = {
+            "scaffold": laptop.tasks.scaffold,
+            "max_rows": laptop.tasks.max_rows,
+            "max_turns": laptop.tasks.max_turns,
+            "timeout_s": laptop.execution.timeout_s,
+            "memory_mb": laptop.execution.memory_mb,
+        }
+    else:
+        from wmrl_train.agents.research import ResearchAgent
+
+        agent, env_kwargs = ResearchAgent(engine.tokenizer, max_new_tokens or 4096), {}
+    policy = EnginePolicy(engine, agent, temperature=temperature, top_p=top_p)
+    return NamedPolicy(spec, policy, env_kwargs, engine.close)
