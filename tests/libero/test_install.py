@@ -1,0 +1,123 @@
+"""What is said when LIBERO cannot run here, and what a task is. No simulator."""
+
+import importlib.util
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from wmrl_envs.envs.libero import catalog, install
+from wmrl_envs.errors import InfrastructureError, InvalidInput, MissingExtra
+
+
+def test_a_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"wmrl\[libero\]"):
+        gym.make("LIBERO-Long-v0")
+
+
+@pytest.mark.parametrize("found", ["2.3.7", "3.2.6", "3.3.3", "3.4.0", "3.17.0"])
+def test_mujoco_outside_the_pin_says_which_to_install(monkeypatch, found):
+    monkeypatch.setattr(install, "version", lambda name: found)
+    with pytest.raises(InvalidInput, match=f"MuJoCo {found} .*mujoco==3.3.2"):
+        install.require_mujoco()
+
+
+@pytest.mark.parametrize("found", ["3.2.7", "3.3.0", "3.3.2"])
+def test_mujoco_inside_the_pin_is_accepted(monkeypatch, found):
+    monkeypatch.setattr(install, "version", lambda name: found)
+    assert install.require_mujoco() == found
+
+
+def test_no_renderer_names_the_system_package(monkeypatch):
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    with pytest.raises(InfrastructureError, match="apt-get install libosmesa6"):
+        install.choose_renderer()
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    with pytest.raises(InfrastructureError, match="apt-get install libegl1"):
+        install.choose_renderer()
+
+
+def test_the_renderer_of_the_user_wins(monkeypatch):
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: f"lib{name}.so")
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    assert install.choose_renderer() == "egl"
+    monkeypatch.setenv("MUJOCO_GL", "vulkan")
+    with pytest.raises(InvalidInput, match="MUJOCO_GL='vulkan'"):
+        install.choose_renderer()
+
+
+def test_check_reports_every_problem_instead_of_raising(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    report = {name: (ok, message) for name, ok, message in install.check()}
+    assert not report["LIBERO package"][0]
+    assert "libgl1 libglib2.0-0" in report["system libraries"][1]
+    assert "libosmesa6" in report["renderer"][1] or "libegl1" in report["renderer"][1]
+
+
+@pytest.mark.libero
+def test_the_configuration_is_ours_and_nothing_prompts(monkeypatch, tmp_path):
+    monkeypatch.setenv("WMRL_HOME", str(tmp_path))
+    monkeypatch.delenv("LIBERO_CONFIG_PATH", raising=False)
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    install.configure()
+    import os
+
+    folder = Path(os.environ["LIBERO_CONFIG_PATH"])
+    assert folder.is_relative_to(tmp_path)
+    assert (folder / "config.yaml").is_file()
+
+
+@pytest.mark.libero
+def test_libero_long_is_the_official_ten_in_order():
+    found = catalog.tasks()
+    assert len(found) == 10
+    assert found[8].name == "KITCHEN_SCENE8_put_both_moka_pots_on_the_stove"
+    assert found[7].instruction == "put both the alphabet soup and the cream cheese box in the basket"
+    assert all(task.bddl.is_file() and catalog.initial_states(task).shape[0] == 50 for task in found)
+    assert catalog.find_task(found[3].instruction) == found[3] == catalog.find_task(found[3].name)
+
+
+@pytest.mark.libero
+def test_splits_divide_the_fifty_states():
+    task = catalog.find_task(0)
+    train, unseen, every = (catalog.start_states(task, s).indices for s in ("train", "unseen", "all"))
+    assert train == tuple(range(16))
+    assert train + unseen == every == tuple(range(50))
+    assert catalog.start_states(task, [3, 49]).indices == (3, 49)
+
+
+@pytest.mark.libero
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"task": 10}, "task=10: libero_10 has tasks 0 to 9"),
+        ({"task": -1}, "task=-1"),
+        ({"task": "fold the laundry"}, "fold the laundry"),
+        ({"suite": "libero_11"}, "suite='libero_11'"),
+        ({"init_states": "test"}, "init_states='test'"),
+        ({"init_states": [50]}, r"init_states=\[50\]"),
+        ({"init_states": []}, r"init_states=\[\]"),
+        ({"init_states": 3}, "init_states=3"),
+        ({"init_states": "nowhere.npz"}, "nowhere.npz"),
+        ({"image_size": 0}, "image_size=0"),
+        ({"max_steps": 0}, "max_steps=0"),
+        ({"action_chunk": 2.5}, "action_chunk=2.5"),
+        ({"orientation": "upside-down"}, "orientation='upside-down'"),
+        ({"image_size": None, "wrist_image": True}, "image_size=None"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_built(options, words):
+    with pytest.raises(InvalidInput, match=words):
+        gym.make("LIBERO-Long-v0", **options)
+
+
+@pytest.mark.libero
+def test_start_states_survive_the_file(tmp_path):
+    saved = catalog.StartStates(np.ones((2, 5)), np.zeros((2, 2)), (0, 1), 0)
+    loaded = catalog.start_states(catalog.find_task(0), saved.save(tmp_path / "s.npz"))
+    assert np.array_equal(loaded.states, saved.states)
+    assert loaded.settle_steps == 0
