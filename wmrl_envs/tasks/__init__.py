@@ -20,7 +20,21 @@ _LAZY = {
     "SubmissionError": "wmrl_envs.tasks.validation",
     "task_context": "wmrl_envs.tasks.overview",
 }
-__all__ = [*_LAZY]
+__all__ = [
+    "BoardPosition",
+    "Competition",
+    "InvalidSubmission",
+    "Leaderboard",
+    "Position",
+    "SubmissionError",
+    "TaskSpec",
+    "grade",
+    "list_competitions",
+    "load_competition",
+    "prepared_competitions",
+    "task_context",
+    "task_spec",
+]
 
 if TYPE_CHECKING:
     from wmrl_envs.tasks.catalog import list_competitions
