@@ -1,0 +1,139 @@
+"""Really executes about 1,200 programs on the 18 built-in competitions.
+
+Two things come of it: the reference leaderboards (`wmrl_envs/tasks/boards/<slug>.csv`) and the corpus of executed programs on
+which the fidelity of world models is measured (`executed.jsonl.xz` beside this file).
+
+    python benchmarks/boards/build.py run      # appends to runs/boards/executed.jsonl; stop and start again as you like
+    python benchmarks/boards/build.py write    # writes boards and corpus from what has been executed so far
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from strong import STRONG
+
+from wmrl_envs.envs import scaffold
+from wmrl_envs.execution import ExecutionLimits, make_sandbox
+from wmrl_envs.execution.base import Job, Sandbox
+from wmrl_envs.outcome import ExecutionStatus
+from wmrl_envs.tasks import list_competitions, load_competition
+from wmrl_envs.tasks.grading import read_answers, text_columns
+from wmrl_envs.tasks.validation import SubmissionError, read_table
+from wmrl_train.warm_start.brief import Brief
+from wmrl_train.warm_start.grammar import write_program
+
+HERE = Path(__file__).parent
+SHARD = Path("runs/boards/executed.jsonl")
+CORPUS = HERE / "executed.jsonl.xz"
+BOARDS = HERE.parents[1] / "wmrl_envs" / "tasks" / "boards"
+PROGRAMS, BROKEN, FEW_ROWS = 64, 0.2, 1000
+LIMITS = ExecutionLimits(timeout_s=20, memory_mb=2048, processes=32)
+TAIL = 2000  # characters of stderr kept
+
+
+def plan(slug: str) -> Iterator[dict[str, Any]]:
+    """The programs of one task, half of them with 1,000 training rows."""
+    competition = load_competition(slug)
+    brief = Brief.of(slug, competition.spec.category, competition.spec.metric_name, scaffold.describe(competition))
+    seen = set()
+    for i in range(PROGRAMS):
+        program = write_program(brief, f"board.{i}", BROKEN, by_name=i % 4 < 2)
+        rows = FEW_ROWS if i % 2 else None
+        if (program.code, rows) not in seen:
+            seen.add((program.code, rows))
+            yield {"origin": "grammar", "fault": program.fault, "max_rows": rows, "code": program.code}
+    for name, code in STRONG[slug].items():
+        yield {"origin": f"strong:{name}", "fault": None, "max_rows": None, "code": code}
+
+
+def execute(slug: str, item: dict[str, Any], box: Sandbox, lock: str) -> dict[str, Any]:
+    """Run one program and grade it; everything about it in one JSON-able record."""
+    competition = load_competition(slug)
+    variables = scaffold.environment(competition, item["max_rows"])
+    run = box.run_job(Job(item["code"], competition.public_dir, LIMITS, scaffold.PRELUDE, variables))
+    status, raw, problem = run.status, None, run.submission_problem
+    if status is ExecutionStatus.OK and run.submission is None:
+        status = ExecutionStatus.INVALID_SUBMISSION
+    elif status is ExecutionStatus.OK and run.submission is not None:
+        try:
+            truth = read_answers(competition.private.answers, competition.spec)
+            table = read_table(run.submission, text_columns(competition.spec))
+            raw = float(competition.spec.metric(truth, table))
+        except SubmissionError as error:
+            if not error.agents_own:
+                raise
+            status, problem = ExecutionStatus.INVALID_SUBMISSION, error.details
+    return {
+        "task": slug,
+        **item,
+        "status": status.value,
+        "exit_code": run.exit_code,
+        "problem": problem,
+        "raw_score": raw,
+        "stderr": run.stderr[-TAIL:],
+        "wall_s": round(run.wall_s, 3),
+        "cpu_s": round(run.cpu_s, 3),
+        "peak_memory_mb": round(run.peak_memory_mb),
+        "tier": run.tier,
+        "timeout_s": LIMITS.timeout_s,
+        "memory_mb": LIMITS.memory_mb,
+        "environment": lock,
+    }
+
+
+def key(record: dict[str, Any]) -> tuple[Any, ...]:
+    return record["task"], record["max_rows"], record["code"]
+
+
+def executed() -> list[dict[str, Any]]:
+    """What has been executed so far: the published corpus, then the shard of this machine."""
+    lines = lzma.decompress(CORPUS.read_bytes()).decode().splitlines() if CORPUS.exists() else []
+    if SHARD.exists():
+        lines += SHARD.read_text(encoding="utf-8").splitlines()
+    return list({key(r): r for r in map(json.loads, lines)}.values())
+
+
+def run(workers: int) -> None:
+    """Execute what is missing."""
+    done = {key(r) for r in executed()}
+    SHARD.parent.mkdir(parents=True, exist_ok=True)
+    with make_sandbox("process") as box, SHARD.open("a", encoding="utf-8") as shard, ThreadPoolExecutor(workers) as pool:
+        lock = box.environment.digest
+        for slug in list_competitions(source="builtin"):
+            todo = [item for item in plan(slug) if key({"task": slug, **item}) not in done]
+            for record in pool.map(lambda item, slug=slug: execute(slug, item, box, lock), todo):
+                shard.write(json.dumps(record) + "\n")
+                shard.flush()
+            print(slug, len(todo), "executed", flush=True)
+
+
+def write() -> None:
+    """Write the corpus, in a fixed order, and the boards: the distinct metric values of valid programs, best first."""
+    records = sorted(executed(), key=lambda r: (r["task"], r["origin"], r["max_rows"] or 0, r["code"]))
+    text = "".join(json.dumps(r, sort_keys=True) + "\n" for r in records)
+    CORPUS.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+    BOARDS.mkdir(parents=True, exist_ok=True)
+    for slug in list_competitions(source="builtin"):
+        spec = load_competition(slug).spec
+        of_task = [r for r in records if r["task"] == slug]
+        scores = {round(r["raw_score"], 6) for r in of_task if r["raw_score"] is not None and r["raw_score"] == r["raw_score"]}
+        rows = [f"{i},{score:g}" for i, score in enumerate(sorted(scores, reverse=spec.higher_is_better), 1)]
+        (BOARDS / f"{slug}.csv").write_text("\n".join(["rank,score", *rows]) + "\n")
+        valid = sum(r["raw_score"] is not None for r in of_task)
+        print(f"{slug:20s} {len(of_task):4d} executed, {valid:3d} valid, {len(rows):3d} entries, best {rows[0].split(',')[1]}")
+    print(f"{CORPUS.name}: {len(records)} programs, {CORPUS.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["run", "write"])
+    parser.add_argument("--workers", type=int, default=2)
+    arguments = parser.parse_args()
+    run(arguments.workers) if arguments.what == "run" else write()
