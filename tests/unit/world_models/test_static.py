@@ -1,0 +1,234 @@
+import json
+
+import pytest
+from conftest import program, script, tabular
+
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
+from wmrl_envs.world_models.base import OutcomeModel
+from wmrl_envs.world_models.static import ASPECTS, StaticWorldModel
+
+GOOD = """from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.preprocessing import OrdinalEncoder
+m = make_pipeline(cols(('passthrough', num), (OrdinalEncoder(handle_unknown='use_encoded_value', unknown_value=-1), cat)),
+                  HistGradientBoostingClassifier())
+m.fit(X, y)
+save(m.predict_proba(T))
+"""
+LINEAR = """from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+a = make_pipeline(SimpleImputer(), StandardScaler())
+m = make_pipeline(cols((a, num)), LogisticRegression(C=0.1))
+m.fit(X, y)
+save(m.predict_proba(T))
+"""
+
+
+@pytest.fixture
+def model(index):
+    return StaticWorldModel(index=index)
+
+
+def predict(model, code, context=None):
+    return model.predict([program(code)], [context or tabular()])[0]
+
+
+def executed(status=ExecutionStatus.OK, score=0.7, cpu_s=0.5):
+    return Outcome(status, score if status is ExecutionStatus.OK else 0.0, cpu_s=cpu_s)
+
+
+def test_it_is_an_outcome_model_and_answers_for_each_solution(model):
+    outcomes = model.predict([program(GOOD), program(LINEAR)], [tabular(), tabular()])
+    assert isinstance(model, OutcomeModel)
+    assert [o.source for o in outcomes] == ["predicted"] * 2
+    assert all(0 <= o.score <= 1 and 0 <= o.confidence <= 1 for o in outcomes)
+    assert set(outcomes[0].details["verdicts"]) == set(ASPECTS)
+
+
+@pytest.mark.parametrize("code", [GOOD, LINEAR])
+def test_a_working_program_passes(model, code):
+    outcome = predict(model, code)
+    assert outcome.status is ExecutionStatus.OK
+    assert outcome.details["p_valid"] > 0.8
+    assert "Submission successful" in outcome.feedback
+
+
+BROKEN = {  # what is wrong -> (old text, new text, error type, words of the feedback)
+    "syntax": ("m.fit(X, y)", "m.fit(X, y", "SyntaxError", "'(' was never closed"),
+    "name": ("save(m", "save(model", "NameError", "name 'model' is not defined"),
+    "import": ("from sklearn.linear_model import LogisticRegression\n", "", "NameError", "'LogisticRegression' is not defined"),
+    "package": ("from sklearn.impute", "import torchvision_x\nfrom sklearn.impute", "ModuleNotFoundError", "No module named"),
+    "member": (
+        "import StandardScaler",
+        "import StandardScaler, MagicScaler",
+        "ImportError",
+        "cannot import name 'MagicScaler'",
+    ),
+    "keyword": ("C=0.1", "n_estimator=5", "TypeError", "unexpected keyword argument 'n_estimator'"),
+    "value": ("C=0.1", "C=-1", "InvalidParameterError", "The 'C' parameter of LogisticRegression"),
+    "column": ("(a, num)", "(a, ['agee'])", "ValueError", "agee"),
+    "subscript": ("m.fit(X", "X['z'] = X['incomes']\nm.fit(X", "KeyError", "'incomes'"),
+    "nan": ("(a, num)", "('passthrough', num)", "ValueError", "Input X contains NaN"),
+    "text": ("(a, num)", "(a, num), ('passthrough', cat)", "ValueError", "could not convert string to float"),
+    "rows": ("m.fit(X, y)", "m.fit(T, y)", "ValueError", "inconsistent numbers of samples: [400, 1000]"),
+    "unfitted": ("m.fit(X, y)\n", "", "NotFittedError", "not fitted yet"),
+    "method": ("LogisticRegression(C=0.1)", "RidgeX()", "AttributeError", "has no attribute 'predict_proba'"),
+    "train rows": ("predict_proba(T)", "predict_proba(X)", "ValueError", "expected 400 predictions"),
+    "attribute": ("m.fit(X, y)", "np.flot(1)\nm.fit(X, y)", "AttributeError", "module 'numpy' has no attribute 'flot'"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_program_fails_with_the_error_that_execution_would_give(model, fault):
+    old, new, kind, words = BROKEN[fault]
+    code = LINEAR.replace(old, new)
+    if fault == "method":
+        code = code.replace("LogisticRegression", "Ridge").replace("RidgeX", "Ridge")
+    assert code != LINEAR
+    outcome = predict(model, code)
+    assert outcome.status is ExecutionStatus.AGENT_ERROR, outcome.details["verdicts"]
+    assert outcome.details["error_type"] == kind
+    assert words in outcome.feedback
+    assert outcome.score < 0.1
+    assert code.splitlines()[outcome.details["error_line"] - 1].strip() in outcome.feedback
+
+
+def test_the_first_failure_in_order_is_the_one_reported(model):
+    code = LINEAR.replace("m.fit(X, y)", "m.fit(T, y)\nprint(X['nothing'])")
+    assert predict(model, code).details["error_type"] == "ValueError"
+
+
+def test_learning_moves_quality_towards_executed_scores(model):
+    context = tabular()
+    before = predict(model, LINEAR, context).details["quality"]
+    model.update([program(LINEAR)] * 5, [context] * 5, [executed(score=0.95)] * 5)
+    after = predict(model, LINEAR, context).details["quality"]
+    assert abs(after - 0.95) < 0.5 * abs(before - 0.95)
+
+
+def test_a_rule_that_is_wrong_loses_its_weight(model):
+    wrong = LINEAR.replace("(a, num)", "('passthrough', num)")
+    context = tabular()
+    before = predict(model, wrong, context).details["p_valid"]
+    model.update([program(wrong)] * 30, [context] * 30, [executed()] * 30)
+    assert predict(model, wrong, context).details["p_valid"] > max(0.5, before)
+
+
+def test_slow_programs_are_learnt_from_timeouts(model):
+    code = GOOD.replace("HistGradientBoostingClassifier()", "HistGradientBoostingClassifier(max_iter=300)")
+    context = tabular(timeout_s=2.0)
+    before = predict(model, code, context).details["p_valid"]
+    model.update([program(code)] * 10, [context] * 10, [executed(ExecutionStatus.TIMEOUT)] * 10)
+    assert predict(model, code, context).details["p_valid"] < before
+
+
+def test_state_survives_json_bit_for_bit(model, index):
+    context = tabular()
+    codes = [program(LINEAR.replace("0.1", str(c))) for c in (0.01, 0.5, 1.0, 3.0)]
+    model.update(codes, [context] * 4, [executed(score=s) for s in (0.31, 0.45, 0.77, 0.6)])
+    other = StaticWorldModel(index=index)
+    other.load_state_dict(json.loads(json.dumps(model.state_dict())))
+    a, b = model.predict(codes, [context] * 4), other.predict(codes, [context] * 4)
+    assert a == b
+    model.update(codes, [context] * 4, [executed()] * 4)
+    other.update(codes, [context] * 4, [executed()] * 4)
+    assert model.predict(codes, [context] * 4) == other.predict(codes, [context] * 4)
+
+
+def test_without_learning_and_from_predictions_nothing_changes(index):
+    context, code = tabular(), program(LINEAR)
+    frozen, learning = StaticWorldModel(learn=False, index=index), StaticWorldModel(index=index)
+    before = frozen.state_dict()
+    frozen.update([code], [context], [executed()])
+    assert frozen.state_dict() == before
+    learning.update(
+        [code] * 2, [context] * 2, [Outcome(ExecutionStatus.OK, 0.5, source="predicted"), executed(ExecutionStatus.INFRA_ERROR)]
+    )
+    assert learning.state_dict() == before
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "x = 1;" * 4000,
+        "(" * 5000,
+        "-" * 20000 + "1",
+        "a = '" + "x" * 300_000 + "'",
+        "\0",
+        "é = 1\nsave(é)",
+        "while True: pass",
+        "f(" * 90 + ")" * 90,
+    ],
+    ids=["empty", "one long line", "brackets", "minus signs", "huge", "null", "unicode", "endless", "nested calls"],
+)
+def test_no_program_is_too_odd(model, code):
+    outcome = predict(model, code)
+    assert 0 <= outcome.score <= 1
+    assert outcome.feedback
+
+
+def test_five_thousand_columns(model):
+    columns = [f"c{i}" for i in range(5000)]
+    context = tabular(names={"num": columns, "cat": [], "nan": []})
+    assert predict(model, LINEAR, context).details["p_valid"] > 0.8
+
+
+def test_no_code_is_a_failure_that_says_why(model):
+    outcome = model.predict([Solution(task="credit", problem="no fenced block")], [tabular()])[0]
+    assert outcome.status is ExecutionStatus.AGENT_ERROR
+    assert "no fenced block" in outcome.feedback
+
+
+def test_a_lock_restricts_what_can_be_imported(index):
+    model = StaticWorldModel(sandbox_lock={"numpy": "2.4.6", "pandas": "3.1.1"})
+    outcome = model.predict([program(LINEAR)], [tabular()])[0]
+    assert outcome.details["error_type"] == "ModuleNotFoundError"
+
+
+@pytest.mark.parametrize("lock", ["/nowhere/requirements.txt"])
+def test_a_lock_that_is_no_file_is_refused(lock):
+    with pytest.raises(InvalidInput, match="requirements file"):
+        StaticWorldModel(sandbox_lock=lock).predict([program(LINEAR)], [tabular()])
+
+
+def test_lengths_must_agree(model):
+    with pytest.raises(InvalidInput, match="expected one for each"):
+        model.predict([program(GOOD)], [])
+
+
+SCRIPT = """import os
+import pandas as pd
+from sklearn.ensemble import RandomForestClassifier
+train = pd.read_csv(os.path.join(os.environ['DATA_DIR'], 'train.csv'))
+test = pd.read_csv(os.path.join(os.environ['DATA_DIR'], 'test.csv'))
+features = [c for c in train.columns if c not in ('id', 'label')]
+X = pd.get_dummies(train[features])
+T = pd.get_dummies(test[features]).reindex(columns=X.columns, fill_value=0)
+m = RandomForestClassifier(n_estimators=50).fit(X, train['label'])
+out = pd.DataFrame({'id': test['id'], 'label': m.predict_proba(T)[:, 1]})
+out.to_csv(os.environ['SUBMISSION_PATH'], index=False)
+"""
+
+
+def test_a_working_whole_script_passes(model):
+    outcome = predict(model, SCRIPT, script())
+    assert outcome.status is ExecutionStatus.OK, outcome.details["verdicts"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("'train.csv'", "'training.csv'", "FileNotFoundError"),
+        ("os.environ['DATA_DIR'], 'test.csv'", "'DATA_DIR', 'test.csv'", "FileNotFoundError"),
+        ("train['label']", "train['target']", "KeyError"),
+        ("'id': test['id'], 'label'", "'id': test['id'], 'prediction'", "InvalidSubmissionError"),
+        ("out.to_csv(os.environ['SUBMISSION_PATH'], index=False)\n", "", "SubmissionNotFoundError"),
+        ("'id': test['id']", "'id': train['id']", "ValueError"),
+    ],
+)
+def test_broken_whole_scripts_fail(model, old, new, kind):
+    outcome = predict(model, SCRIPT.replace(old, new), script())
+    assert outcome.details["error_type"] == kind
+    assert outcome.details["p_valid"] < 0.5

@@ -1,0 +1,539 @@
+"""Abstract execution of a program: follows names, frames, columns and estimators through the statements in order.
+
+Nothing of the program runs. Every value may be unknown, and unknown never fails: a finding needs a value that is known to be wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from wmrl_envs.world_models import static_calls
+from wmrl_envs.world_models.api_index import MISSING, ApiIndex
+from wmrl_envs.world_models.base import TaskContext
+from wmrl_envs.world_models.static_sklearn import Fit, SklearnRules
+from wmrl_envs.world_models.static_values import (
+    UNKNOWN,
+    Bound,
+    Column,
+    Const,
+    Data,
+    Dict,
+    Finding,
+    Func,
+    Obj,
+    ProgramEnds,
+    Ref,
+    Rows,
+    Seq,
+)
+
+MAX_STEPS = 20_000  # expressions evaluated; beyond that the rest of the program counts as unknown
+MAX_UNROLLED = 24  # items of a loop that are followed one by one
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
+
+
+class OutOfBudget(Exception):
+    """The program is too long to follow."""
+
+
+class _Return(Exception):
+    def __init__(self, value: Any):
+        self.value = value
+
+
+class Interpreter:
+    """Follows one program. After `run`: `findings`, `fits`, `saved` (submissions written), `names`."""
+
+    def __init__(self, context: TaskContext, index: ApiIndex, names: Mapping[str, Any], rows: Mapping[str, int]):
+        self.context, self.index = context, index
+        self.env: dict[str, Any] = dict(names)
+        self.findings: list[Finding] = []
+        self.fits: list[Fit] = []
+        self.saved: list[Any] = []
+        self.line, self.certainty = 1, 1.0
+        self.depth = self.steps = 0
+        self.written: set[str] = set()
+        self.targets: Data | None = names.get("y") if isinstance(names.get("y"), Data) else None
+        self.sklearn = SklearnRules(index, self.report, dict(rows))
+        self.ended = False
+
+    # ---- reporting ----------------------------------------------------------------------------------------------
+    def report(self, rule: str, aspect: str, error_type: str, message: str, confidence: float) -> None:
+        """Note a failure at the current line; a failure that is certain ends the program."""
+        if self.certainty <= 0:
+            return
+        if self.certainty < 1:
+            rule += ".branch"
+        self.findings.append(Finding(rule, aspect, self.line, error_type, message, confidence * self.certainty))
+        if self.certainty == 1 and confidence >= 0.9:
+            raise ProgramEnds
+
+    # ---- statements ---------------------------------------------------------------------------------------------
+    def run(self, tree: ast.Module) -> None:
+        """Execute a module; stops quietly at a certain failure or when the budget is used up."""
+        try:
+            self.block(tree.body)
+        except (ProgramEnds, _Return):
+            self.ended = True
+        except (OutOfBudget, RecursionError):
+            pass
+
+    def block(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            self.line = statement.lineno
+            getattr(self, f"s_{type(statement).__name__}", self.s_default)(statement)
+
+    def s_default(self, node: ast.stmt) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.eval(child)
+
+    def s_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            first = alias.name.split(".")[0]
+            if self.index.module_exists(alias.name) is False:
+                known_parent = first if self.index.module_exists(first) is not False else ""
+                self.report(
+                    "imports.module",
+                    "imports",
+                    "ModuleNotFoundError",
+                    f"No module named '{alias.name if known_parent else first}'",
+                    0.96,
+                )
+            self.env[alias.asname or first] = Ref(alias.name if alias.asname else first)
+
+    def s_ImportFrom(self, node: ast.ImportFrom) -> None:
+        module = node.module or ""
+        if node.level:
+            self.report(
+                "imports.relative", "imports", "ImportError", "attempted relative import with no known parent package", 0.96
+            )
+        elif self.index.module_exists(module) is False:
+            first = module.split(".")[0]
+            missing = module if self.index.module_exists(first) is not False else first
+            self.report("imports.module", "imports", "ModuleNotFoundError", f"No module named '{missing}'", 0.96)
+        for alias in node.names:
+            path = f"{module}.{alias.name}"
+            if self.index.resolve(path) == MISSING and self.index.module_exists(path) is not True and alias.name != "*":
+                text = f"cannot import name '{alias.name}' from '{module}'"
+                self.report("imports.name", "imports", "ImportError", text, 0.96)
+            self.env[alias.asname or alias.name] = Ref(path)
+
+    def s_Assign(self, node: ast.Assign) -> None:
+        value = self.eval(node.value)
+        for target in node.targets:
+            self.assign(target, value)
+
+    def s_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.eval(node.value))
+
+    def s_AugAssign(self, node: ast.AugAssign) -> None:
+        value = self.eval(node.value)
+        if isinstance(node.target, ast.Name):
+            old = self.eval(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
+            if isinstance(old, Seq) and isinstance(value, Seq) and isinstance(node.op, ast.Add):
+                old.items.extend(value.items)
+                return
+            self.assign(node.target, self.binary(node.op, old, value))
+        elif isinstance(node.target, ast.Subscript):
+            owner, key = self.eval(node.target.value), self.eval(node.target.slice)
+            self.assign(node.target, self.binary(node.op, static_calls.subscript(self, owner, key), value))
+        else:
+            self.eval(node.target.value)
+
+    def s_Delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                self.env.pop(target.id, None)
+            elif isinstance(target, ast.Subscript):
+                owner, key = self.eval(target.value), self.eval(target.slice)
+                if isinstance(owner, Data) and owner.columns is not None and isinstance(key, Const):
+                    owner.columns.pop(key.value, None)
+
+    def s_For(self, node: ast.For) -> None:
+        items = self.items(self.eval(node.iter))
+        if items is not None and len(items) <= MAX_UNROLLED:
+            for item in items:
+                self.assign(node.target, item)
+                self.block(node.body)
+        else:
+            self.assign(node.target, UNKNOWN)
+            self.maybe(node.body, 0.9 if self.certainty == 1 else 1.0)
+        self.block(node.orelse)
+
+    s_AsyncFor = s_For
+
+    def s_While(self, node: ast.While) -> None:
+        self.eval(node.test)
+        self.maybe(node.body, 0.7)
+
+    def s_If(self, node: ast.If) -> None:
+        test = self.eval(node.test)
+        if isinstance(test, Const):
+            self.block(node.body if test.value else node.orelse)
+            return
+        main = isinstance(node.test, ast.Compare) and isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
+        if main:
+            self.block(node.body)
+            return
+        before = dict(self.env)
+        self.maybe(node.body, 0.4)
+        after = self.env
+        self.env = before
+        self.maybe(node.orelse, 0.4)
+        self.env = {k: v if self.env.get(k) is v else UNKNOWN for k, v in {**self.env, **after}.items()}
+
+    def s_Try(self, node: ast.Try) -> None:
+        self.maybe(node.body, 0.0 if node.handlers else 1.0)
+        for handler in node.handlers:
+            if handler.name:
+                self.env[handler.name] = UNKNOWN
+            before = dict(self.env)
+            self.maybe(handler.body, 0.0)
+            self.env = {k: v if self.env.get(k) is v else UNKNOWN for k, v in {**self.env, **before}.items()}
+        self.block(node.orelse)
+        self.block(node.finalbody)
+
+    def s_With(self, node: ast.With) -> None:
+        for item in node.items:
+            value = self.eval(item.context_expr)
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, value if isinstance(value, Obj) else UNKNOWN)
+        self.block(node.body)
+
+    def s_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.env[node.name] = UNKNOWN if node.decorator_list else Func(node)
+
+    def s_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.env[node.name] = UNKNOWN
+
+    def s_ClassDef(self, node: ast.ClassDef) -> None:
+        self.env[node.name] = UNKNOWN
+
+    def s_Return(self, node: ast.Return) -> None:
+        raise _Return(self.eval(node.value) if node.value is not None else Const(None))
+
+    def s_Raise(self, node: ast.Raise) -> None:
+        if self.certainty == 1 and self.depth == 0:
+            name = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+            kind = name.id if isinstance(name, ast.Name) else "Exception"
+            self.report("runtime.raise", "runtime", kind, "", 0.95 if kind != "SystemExit" else 0.3)
+
+    def maybe(self, body: list[ast.stmt], factor: float) -> None:
+        """Run statements that may not be reached, or whose errors may be caught."""
+        before, self.certainty = self.certainty, self.certainty * factor
+        try:
+            self.block(body)
+        except ProgramEnds:
+            if factor == 1.0:
+                raise
+        except _Return:
+            if factor >= 0.9:
+                raise
+        finally:
+            self.certainty = before
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.env[target.id] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            items = (
+                value.items if isinstance(value, Seq) and len(value.items) == len(target.elts) else [UNKNOWN] * len(target.elts)
+            )
+            if any(isinstance(t, ast.Starred) for t in target.elts):
+                items = [UNKNOWN] * len(target.elts)
+            for one, item in zip(target.elts, items, strict=True):
+                self.assign(one.value if isinstance(one, ast.Starred) else one, item)
+        elif isinstance(target, ast.Subscript):
+            static_calls.store(self, self.eval(target.value), self.eval(target.slice), value)
+        elif isinstance(target, ast.Attribute):
+            self.eval(target.value)
+
+    # ---- expressions --------------------------------------------------------------------------------------------
+    def eval(self, node: ast.expr | None) -> Any:
+        if node is None:
+            return Const(None)
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise OutOfBudget
+        return getattr(self, f"e_{type(node).__name__}", self.e_default)(node)
+
+    def e_default(self, node: ast.expr) -> Any:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.eval(child)
+        return UNKNOWN
+
+    def e_Constant(self, node: ast.Constant) -> Any:
+        return Const(node.value) if isinstance(node.value, (str, int, float, bool, type(None))) else UNKNOWN
+
+    def e_Name(self, node: ast.Name) -> Any:
+        return self.env.get(node.id, Ref(f"builtins.{node.id}") if node.id in static_calls.BUILTINS else UNKNOWN)
+
+    def e_Tuple(self, node: ast.Tuple | ast.List) -> Any:
+        items: list[Any] = []
+        for element in node.elts:
+            if isinstance(element, ast.Starred):
+                inner = self.items(self.eval(element.value))
+                if inner is None:
+                    return UNKNOWN
+                items.extend(inner)
+            else:
+                items.append(self.eval(element))
+        return Seq(items)
+
+    e_List = e_Tuple
+
+    def e_Dict(self, node: ast.Dict) -> Any:
+        known: dict[Any, Any] = {}
+        complete = True
+        for key, value in zip(node.keys, node.values, strict=True):
+            item = self.eval(value)
+            name = self.eval(key) if key is not None else UNKNOWN
+            if isinstance(name, Const):
+                known[name.value] = item
+            else:
+                complete = False
+        return Dict(known) if complete else UNKNOWN
+
+    def e_Attribute(self, node: ast.Attribute) -> Any:
+        return static_calls.attribute(self, self.eval(node.value), node.attr)
+
+    def e_Subscript(self, node: ast.Subscript) -> Any:
+        return static_calls.subscript(self, self.eval(node.value), self.eval(node.slice))
+
+    def e_Slice(self, node: ast.Slice) -> Any:
+        for part in (node.lower, node.upper, node.step):
+            self.eval(part)
+        return UNKNOWN
+
+    def e_Call(self, node: ast.Call) -> Any:
+        function = self.eval(node.func)
+        args: list[Any] = []
+        complete = True
+        for arg in node.args:
+            if isinstance(arg, ast.Starred):
+                inner = self.items(self.eval(arg.value))
+                complete = complete and inner is not None
+                args.extend(inner or [])
+            else:
+                args.append(self.eval(arg))
+        kwargs: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = self.eval(keyword.value)
+            if keyword.arg is not None:
+                kwargs[keyword.arg] = value
+            elif isinstance(value, Dict) and all(isinstance(k, str) for k in value.items):
+                kwargs.update(value.items)
+            else:
+                complete = False
+        return static_calls.call(self, function, args, kwargs, complete)
+
+    def inline(self, function: Func, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Run a function of the program with these arguments (at most four calls deep)."""
+        if self.depth >= 4:
+            return UNKNOWN
+        node = function.node
+        names = [a.arg for a in node.args.posonlyargs + node.args.args]
+        outer, line = self.env, self.line
+        local = dict(outer)
+        defaults = [self.eval(d) for d in node.args.defaults]
+        local.update(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+        local.update(zip(names, args, strict=False))
+        local.update({k: v for k, v in kwargs.items() if k in names or any(a.arg == k for a in node.args.kwonlyargs)})
+        for extra in (node.args.vararg, node.args.kwarg):
+            if extra is not None:
+                local[extra.arg] = UNKNOWN
+        self.env = local
+        self.depth += 1
+        try:
+            if isinstance(node, ast.Lambda):
+                return self.eval(node.body)
+            self.block(node.body)
+            return Const(None)
+        except _Return as result:
+            return result.value
+        finally:
+            self.env, self.line = outer, line
+            self.depth -= 1
+
+    def e_Lambda(self, node: ast.Lambda) -> Any:
+        return Func(node)
+
+    def e_IfExp(self, node: ast.IfExp) -> Any:
+        test = self.eval(node.test)
+        if isinstance(test, Const):
+            return self.eval(node.body if test.value else node.orelse)
+        before, self.certainty = self.certainty, 0.0
+        try:
+            self.eval(node.body), self.eval(node.orelse)
+        finally:
+            self.certainty = before
+        return UNKNOWN
+
+    def e_BoolOp(self, node: ast.BoolOp) -> Any:
+        values = [self.eval(v) for v in node.values]
+        if all(isinstance(v, Const) for v in values):
+            plain = [v.value for v in values]
+            return Const(all(plain) if isinstance(node.op, ast.And) else any(plain))
+        return UNKNOWN
+
+    def e_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        value = self.eval(node.operand)
+        if isinstance(value, Const):
+            if isinstance(node.op, ast.Not):
+                return Const(not value.value)
+            if isinstance(node.op, ast.USub) and isinstance(value.value, (int, float)):
+                return Const(-value.value)
+        return value.but(low=None, meaning=None) if isinstance(value, Data) else UNKNOWN
+
+    def e_BinOp(self, node: ast.BinOp) -> Any:
+        return self.binary(node.op, self.eval(node.left), self.eval(node.right))
+
+    def binary(self, op: ast.operator, left: Any, right: Any) -> Any:
+        if isinstance(left, Const) and isinstance(right, Const):
+            return _constants(op, left.value, right.value)
+        if isinstance(left, Seq) and isinstance(right, Seq) and isinstance(op, ast.Add):
+            return Seq([*left.items, *right.items])
+        if isinstance(left, Const) and isinstance(op, ast.Div) and isinstance(left.value, str):
+            return UNKNOWN
+        data = [v for v in (left, right) if isinstance(v, Data)]
+        if not data:
+            return UNKNOWN
+        return static_calls.elementwise(self, op, left, right)
+
+    def e_Compare(self, node: ast.Compare) -> Any:
+        left, rights = self.eval(node.left), [self.eval(c) for c in node.comparators]
+        if len(rights) == 1:
+            decided = _compare(node.ops[0], left, rights[0])
+            if decided is not None:
+                return Const(decided)
+        if isinstance(left, Data):
+            if len(rights) == 1 and isinstance(rights[0], Data):
+                static_calls.elementwise(self, ast.Sub(), left, rights[0])
+            return left.but(meaning="label" if left.meaning else None, nan=False, text=False, low=0.0)
+        return UNKNOWN
+
+    def e_JoinedStr(self, node: ast.JoinedStr) -> Any:
+        text = ""
+        for part in node.values:
+            value = self.eval(part.value if isinstance(part, ast.FormattedValue) else part)
+            if not isinstance(value, Const):
+                return UNKNOWN
+            text += str(value.value)
+        return Const(text)
+
+    def _comprehension(self, node: Any, element: ast.expr) -> Any:
+        outer = self.env
+        self.env = dict(outer)
+        try:
+            results: list[Any] = []
+            return Seq(results) if self._generate(node.generators, element, results) else UNKNOWN
+        finally:
+            self.env = outer
+
+    def _generate(self, generators: list[ast.comprehension], element: ast.expr, out: list[Any]) -> bool:
+        if not generators:
+            out.append(self.eval(element))
+            return True
+        first, rest = generators[0], generators[1:]
+        items = self.items(self.eval(first.iter))
+        known = items is not None and len(items) <= 500
+        for item in (items or []) if known else [UNKNOWN]:
+            self.assign(first.target, item)
+            tests = [self.eval(t) for t in first.ifs]
+            if any(isinstance(t, Const) and not t.value for t in tests):
+                continue
+            if any(not isinstance(t, Const) for t in tests):
+                known = False
+            before = self.certainty
+            self.certainty = before if known else before * 0.5
+            try:
+                known = self._generate(rest, element, out) and known
+            finally:
+                self.certainty = before
+        return known
+
+    def e_ListComp(self, node: ast.ListComp) -> Any:
+        return self._comprehension(node, node.elt)
+
+    e_GeneratorExp = e_SetComp = e_ListComp
+
+    def e_DictComp(self, node: ast.DictComp) -> Any:
+        self._comprehension(node, ast.Tuple([node.key, node.value], ast.Load()))
+        return UNKNOWN
+
+    def e_NamedExpr(self, node: ast.NamedExpr) -> Any:
+        value = self.eval(node.value)
+        self.assign(node.target, value)
+        return value
+
+    def e_Set(self, node: ast.Set) -> Any:
+        return Seq([self.eval(e) for e in node.elts])
+
+    def items(self, value: Any) -> list[Any] | None:
+        """What iterating over a value gives, if known. Iterating over a frame gives its column names."""
+        if isinstance(value, Seq):
+            return list(value.items)
+        if isinstance(value, Dict):
+            return [Const(k) for k in value.items]
+        if isinstance(value, Data) and value.kind == "frame" and value.columns is not None and not value.open:
+            return [Const(c) for c in value.columns]
+        return None
+
+
+def _constants(op: ast.operator, left: Any, right: Any) -> Any:
+    """Arithmetic on literals, within safe sizes."""
+    if isinstance(left, str) and isinstance(right, str):
+        if isinstance(op, ast.Add) and len(left) + len(right) < 4000:
+            return Const(left + right)
+        if isinstance(op, ast.Div):
+            return Const(posixpath.join(left, right))
+    numbers = isinstance(left, (int, float)) and isinstance(right, (int, float)) and abs(left) < 1e9 and abs(right) < 1e9
+    if not numbers or not isinstance(op, _ARITHMETIC):
+        return UNKNOWN
+    try:
+        if isinstance(op, ast.Add):
+            return Const(left + right)
+        if isinstance(op, ast.Sub):
+            return Const(left - right)
+        if isinstance(op, ast.Mult):
+            return Const(left * right)
+        if isinstance(op, ast.Div):
+            return Const(left / right)
+        return Const(left // right if isinstance(op, ast.FloorDiv) else left % right)
+    except ZeroDivisionError:
+        return UNKNOWN
+
+
+def _compare(op: ast.cmpop, left: Any, right: Any) -> bool | None:
+    if isinstance(op, (ast.In, ast.NotIn)) and isinstance(left, Const):
+        found: bool | None = None
+        if isinstance(right, Seq) and all(isinstance(i, Const) for i in right.items):
+            found = any(i.value == left.value for i in right.items)
+        elif isinstance(right, Dict):
+            found = left.value in right.items
+        elif isinstance(right, Data) and right.kind == "frame" and right.columns is not None and not right.open:
+            found = left.value in right.columns
+        elif isinstance(right, Const) and isinstance(right.value, str) and isinstance(left.value, str):
+            found = left.value in right.value
+        return None if found is None else found == isinstance(op, ast.In)
+    if isinstance(left, Const) and isinstance(right, Const):
+        a, b = left.value, right.value
+        if isinstance(op, (ast.Eq, ast.Is)):
+            return bool(a == b)
+        if isinstance(op, (ast.NotEq, ast.IsNot)):
+            return bool(a != b)
+        if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+            table = {ast.Lt: a < b, ast.LtE: a <= b, ast.Gt: a > b, ast.GtE: a >= b}
+            return table.get(type(op))
+    if isinstance(left, (Data, Obj, Seq)) and isinstance(right, Const) and right.value is None:
+        return isinstance(op, ast.IsNot) if isinstance(op, (ast.Is, ast.IsNot)) else None
+    return None
+
+
+__all__ = ["Bound", "Column", "Interpreter", "Rows"]

@@ -1,0 +1,85 @@
+"""Would the grader accept what a program hands in? Rules for the scaffold's `save` and for a CSV written by the program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from wmrl_envs.world_models.static_values import Data
+
+if TYPE_CHECKING:
+    from wmrl_envs.world_models.static_interp import Interpreter
+
+INVALID = "InvalidSubmissionError"
+
+
+def metric_family(metric: str) -> str:
+    """What kind of prediction a metric wants.
+
+    >>> [metric_family(m) for m in ("roc_auc", "log_loss", "map_at_k", "qwk", "rmsle", "mean_col_auc", "mae")]
+    ['ranking', 'probabilities', 'top-k', 'labels', 'non-negative', 'ranking', 'number']
+    """
+    name = metric.lower().replace("-", "_").replace(" ", "_")
+    if "log_loss" in name or "logloss" in name or "cross_entropy" in name:
+        return "probabilities"
+    if name.startswith("map"):
+        return "top-k"
+    if "auc" in name or "gini" in name:
+        return "ranking"
+    if any(word in name for word in ("mcc", "matthews", "qwk", "kappa", "f1", "accuracy", "recall", "precision")):
+        return "labels"
+    if "rmsle" in name or "logarithmic" in name or "msle" in name:
+        return "non-negative"
+    return "number"
+
+
+def check_saved(run: Interpreter, value: Any) -> None:
+    """The scaffold's `save(p)`: one value, label or row of probabilities for each test row."""
+    if not isinstance(value, Data):
+        return
+    n, rows = run.sklearn.count("test"), run.sklearn.count(value.rows)
+    if value.rows and value.rows != "test" and (n is None or rows is None or n != rows):
+        text = f"save: expected {n or '?'} predictions, one for each test row, got {rows or '?'}"
+        run.report("submission.rows", "submission", "ValueError", text, 0.95)
+    family = metric_family(run.context.metric)
+    y = run.env.get("y")
+    uses_classes = family == "probabilities" or (family == "top-k" and value.ndim == 2)
+    if uses_classes and isinstance(y, Data) and y.kind == "array":
+        text = "'numpy.ndarray' object has no attribute 'unique'"
+        run.report("submission.classes", "submission", "AttributeError", text, 0.93)
+    several = len(run.context.target_columns) > 1 or (run.targets is not None and run.targets.ndim == 2)
+    if family == "probabilities" and value.ndim == 1 and value.meaning in ("label", "real", "whole"):
+        text = f"Shape of passed values is ({n or '?'}, 1), indices imply ({n or '?'}, k): log loss wants predict_proba"
+        run.report("submission.not-probabilities", "submission", "ValueError", text, 0.93)
+    if several or family in ("probabilities", "top-k", "ranking"):
+        return
+    if value.ndim == 2 and value.meaning == "proba":
+        text = f"cannot reshape array of probabilities into shape ({n or '?'},)"
+        run.report("submission.probabilities", "submission", "ValueError", text, 0.95)
+    if family == "labels" and value.meaning == "real":
+        text = "predictions contain values that are not labels of the training data"
+        run.report("submission.labels", "submission", INVALID, text, 0.9)
+    if family == "non-negative" and value.meaning == "real" and (value.low is None or value.low < 0):
+        text = "negative predictions are not allowed for this metric"
+        run.report(
+            "submission.negative" if value.low is None else "submission.negative-log",
+            "submission",
+            INVALID,
+            text,
+            0.3 if value.low is None else 0.03,
+        )
+
+
+def check_frame(run: Interpreter, frame: Data) -> None:
+    """A DataFrame written to SUBMISSION_PATH by the program itself."""
+    if frame.kind != "frame" or frame.columns is None or frame.open:
+        return
+    lost = [c for c in run.context.submission_columns if c not in frame.columns]
+    if lost:
+        text = f"Submission lacks the column(s) {', '.join(lost)}"
+        run.report("submission.columns", "submission", INVALID, text, 0.9)
+    n, rows = run.sklearn.count("test"), run.sklearn.count(frame.rows)
+    if n is not None and rows is not None and n != rows:
+        run.report("submission.rows", "submission", INVALID, f"Submission has {rows} rows, expected {n}", 0.9)
+    for name, column in frame.columns.items():
+        if name in run.context.target_columns and column.nan is True:
+            run.report("submission.nan", "submission", INVALID, f"Column {name} holds missing values", 0.7)

@@ -1,0 +1,178 @@
+"""What the static world model knows about a value of the program under review. Unknown is always a possible answer."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Anything."""
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True)
+class Const:
+    """A literal: str, number, bool or None. Paths below the data folder start with "$DATA_DIR"."""
+
+    value: Any
+
+
+@dataclass(eq=False)
+class Seq:
+    """A list or tuple whose items are known."""
+
+    items: list[Any]
+
+    def strings(self) -> list[str] | None:
+        """The items if every one is a known string."""
+        if all(isinstance(i, Const) and isinstance(i.value, str) for i in self.items):
+            return [i.value for i in self.items]
+        return None
+
+
+@dataclass(eq=False)
+class Dict:
+    """A dictionary with known keys."""
+
+    items: dict[Any, Any]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A module, class or function by its dotted path."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The number of rows of some data (`len(X)`)."""
+
+    tag: str | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: holds strings, holds missing values, number of distinct values (None: not known)."""
+
+    text: bool | None = None
+    nan: bool | None = None
+    date: bool = False
+    card: int | None = None
+
+
+@dataclass(eq=False)
+class Data:
+    """A DataFrame, Series, ndarray or sparse matrix.
+
+    Attributes:
+        kind: "frame", "series" or "array".
+        columns: of a frame, or None if not known; `open` if there may be more.
+        rows: a tag that stands for the number of rows ("train", "test", "train+train"); None if not known.
+        meaning: of predictions: "proba", "label" or "real".
+        exact: `width` is exactly the number of features, not an estimate.
+        scaled: every feature is of order one.
+        low: a lower bound of the values that is certain (0.0 after clipping), else None.
+    """
+
+    kind: str = "array"
+    columns: dict[str, Column] | None = None
+    open: bool = False
+    rows: str | None = None
+    nan: bool | None = None
+    text: bool | None = None
+    sparse: bool | None = False
+    width: float | None = None
+    ndim: int | None = None
+    meaning: str | None = None
+    low: float | None = None
+    exact: bool = False
+    scaled: bool = False
+
+    def but(self, **changes: Any) -> Data:
+        """A changed copy."""
+        return replace(self, **changes)
+
+    def missing(self, names: list[str]) -> list[str]:
+        """Which of these columns a frame certainly lacks."""
+        if self.kind != "frame" or self.columns is None or self.open:
+            return []
+        return [n for n in names if n not in self.columns]
+
+    def select(self, names: list[str]) -> Data:
+        """A frame of some of the columns."""
+        known = {n: (self.columns or {}).get(n, Column()) for n in names}
+        return self.but(columns=known, open=False, width=float(len(known)), **_summary(known))
+
+    def summarised(self) -> Data:
+        """`nan` and `text` recomputed from the columns."""
+        if self.kind == "frame" and self.columns is not None:
+            self.nan, self.text = _summary(self.columns).values()
+            self.width = float(len(self.columns))
+        return self
+
+
+def _summary(columns: dict[str, Column]) -> dict[str, bool | None]:
+    def some(values: list[bool | None]) -> bool | None:
+        return True if any(v is True for v in values) else (None if any(v is None for v in values) else False)
+
+    return {"nan": some([c.nan for c in columns.values()]), "text": some([c.text for c in columns.values()])}
+
+
+@dataclass(eq=False)
+class Obj:
+    """An instance of a class, e.g. an estimator with its constructor arguments."""
+
+    path: str
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    complete: bool = True  # False if a *args or **kwargs hides arguments
+    problem: tuple[str, str] | None = None  # error that `fit` will raise (bad parameter value)
+    fitted_on: Data | None = None
+    log_target: bool = False
+
+    @property
+    def name(self) -> str:
+        """The class name."""
+        return self.path.rpartition(".")[2]
+
+    def get(self, key: str, position: int | None = None, default: Any = None) -> Any:
+        """A constructor argument by keyword or position; constants come back as plain values."""
+        value = self.kwargs.get(key, self.args[position] if position is not None and position < len(self.args) else default)
+        return value.value if isinstance(value, Const) else value
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """An attribute of a value that is not known better (usually a method)."""
+
+    owner: Any
+    name: str
+
+
+@dataclass(eq=False)
+class Func:
+    """A function or lambda of the program itself."""
+
+    node: ast.FunctionDef | ast.Lambda
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One predicted failure. `rule` names the check that fired; its confidence is learned per rule."""
+
+    rule: str
+    aspect: str
+    line: int
+    error_type: str
+    message: str
+    confidence: float
+
+
+class ProgramEnds(Exception):
+    """The program certainly stops here."""
