@@ -1,0 +1,282 @@
+"""The learner: one GRPO update on a step's token rows, in micro-batches by token budget.
+
+Log-probabilities are computed on the agent's tokens only and in chunks, so that the logits of a long batch never exist at once
+(8 x 4096 tokens of a vocabulary of 152k would be 20 GB; a chunk is `CHUNK_ELEMENTS` numbers, 256 MB in float32).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from wmrl_envs.errors import WmrlError
+from wmrl_train import grpo
+from wmrl_train.config import OptimConfig
+from wmrl_train.records import Row
+
+log = logging.getLogger(__name__)
+CHUNK_ELEMENTS = 2**26  # logits held at a time
+
+
+class NonFiniteLoss(WmrlError, FloatingPointError):
+    """The loss or its gradient is NaN or infinite: nothing was updated, the last checkpoint is intact."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A row with what the learner needs to know about it.
+
+    Attributes:
+        advantage: of its trajectory, the anchor weight included.
+        weight: of its trajectory; the weights of a batch's trajectories sum to 1.
+        length: sampled tokens of the whole trajectory (several rows may share it).
+        origin: for error messages, such as "group 12 (titanic), member 3".
+    """
+
+    row: Row
+    advantage: float
+    weight: float
+    length: int
+    origin: str = ""
+
+
+@dataclass
+class _Batch:
+    """Right-padded rows; `sampled` (B, T-1) marks the predicted positions, everything else is flat over them (N,)."""
+
+    ids: Tensor  # (B, T)
+    attention: Tensor  # (B, T)
+    sampled: Tensor  # (B, T-1)
+    targets: Tensor
+    behaviour: Tensor
+    advantages: Tensor
+    weights: Tensor
+    origins: list[str]
+
+
+class Learner:
+    """Owns the optimizer and the frozen reference policy.
+
+    Args:
+        model: the policy, updated in place. With LoRA (a peft model) only the adapters train and the reference is the base.
+        config: the section `optim`.
+        temperature: of the sampling; log-probabilities are those of the tempered distribution.
+        horizon: tokens a trajectory can have at most, the constant of loss "dr_grpo".
+        autocast: dtype of the forward pass (None: that of the weights).
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        config: OptimConfig,
+        *,
+        temperature: float = 1.0,
+        horizon: int = 1,
+        autocast: torch.dtype | None = None,
+        gradient_checkpointing: bool = False,
+    ):
+        self.model, self.config, self.temperature, self.horizon = model, config, temperature, horizon
+        self.autocast = autocast
+        self.updates = 0
+        self._is_lora = hasattr(model, "disable_adapter")
+        self._reference = None if config.kl_coef == 0 or self._is_lora else copy.deepcopy(model).eval().requires_grad_(False)
+        self._gradient_checkpointing = gradient_checkpointing
+        if gradient_checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            if self._is_lora:
+                model.enable_input_require_grads()
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
+        )
+        self._plain_head = _head_is_plain(model)
+        if not self._plain_head:
+            log.warning("%s does more than a matrix product after its last hidden state; log-probabilities are not chunked.", type(model).__name__)
+
+    def update(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """One optimizer step an epoch; returns the scalars to log.
+
+        Raises:
+            NonFiniteLoss: names the rows it came from; the weights are as before the call, except that earlier epochs stand.
+        """
+        config = self.config
+        samples = [s for s in samples if s.row.n_sampled]
+        if not samples:
+            return {"tokens": 0.0}
+        self.model.train(self._gradient_checkpointing)
+        batches = [self._batch(chunk, samples) for chunk in micro_batches([len(s.row.ids) for s in samples], samples, config.tokens_per_micro_batch)]
+        old = [self._no_grad_logprobs(b) for b in batches] if config.epochs > 1 else [None] * len(batches)
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.lr * min(1.0, (self.updates + 1) / max(config.warmup_steps, 1))
+        totals: dict[str, float] = {}
+        for _ in range(config.epochs):
+            totals = {}
+            self.optimizer.zero_grad(set_to_none=True)
+            for batch, before in zip(batches, old, strict=True):
+                for key, value in self._backward(batch, before).items():
+                    totals[key] = totals.get(key, 0.0) + value
+            norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm))
+            if not math.isfinite(norm):
+                raise NonFiniteLoss(f"The gradient is {norm} at update {self.updates + 1}; nothing was changed. Lower optim.lr, or look at the rollouts of this step.")
+            self.optimizer.step()
+            totals["grad_norm"] = norm
+        self.optimizer.zero_grad(set_to_none=True)
+        self.updates += 1
+        self.model.eval()
+        tokens = totals.pop("tokens")
+        means = {k: totals.pop(k) / tokens for k in ("entropy", "mismatch_kl", "clip_fraction", "importance", "kl") if k in totals}
+        return totals | means | {"tokens": tokens, "lr": self.optimizer.param_groups[0]["lr"]}
+
+    def logprobs(self, row: Row) -> Tensor:
+        """Log-probabilities of a row's sampled tokens under the current policy, (n_sampled,)."""
+        return self._no_grad_logprobs(self._batch([Sample(row, 0.0, 1.0, row.n_sampled)], []))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.updates = int(state["updates"])
+
+    # -- one micro-batch ---------------------------------------------------------------------------------------------
+    def _backward(self, batch: _Batch, old: Tensor | None) -> dict[str, float]:
+        config = self.config
+        logprobs, entropies = self._forward(self.model, batch)
+        current = logprobs.detach()
+        before = current if old is None else old
+        importance = grpo.truncated_importance_weights(before, batch.behaviour, config.is_cap)
+        per_token = grpo.policy_objective(
+            logprobs[:, None], before[:, None], batch.advantages, kind=config.loss, clip_low=config.clip_low,
+            clip_high=config.clip_high, importance=importance[:, None],
+        ).squeeze(-1)  # fmt: skip
+        policy_loss = (batch.weights * per_token).sum()
+        loss = policy_loss - config.entropy_coef * (batch.weights * entropies).sum()
+        divergence = torch.zeros_like(current)
+        if config.kl_coef > 0:
+            divergence = grpo.k3(logprobs, self._reference_logprobs(batch))
+            loss = loss + config.kl_coef * (batch.weights * divergence).sum()
+        if not torch.isfinite(loss):
+            raise NonFiniteLoss(self._blame(batch, per_token + divergence + entropies))
+        loss.backward()
+        clipped = grpo.clipped(current[:, None], before[:, None], batch.advantages, config.clip_low, config.clip_high)
+        return {
+            "loss": float(loss.detach()),
+            "policy_loss": float(policy_loss.detach()),
+            "entropy": float(entropies.detach().sum()),
+            "kl": float(divergence.detach().sum()),
+            "mismatch_kl": float(grpo.k3(batch.behaviour, current).sum()) if old is None else float(grpo.k3(batch.behaviour, old).sum()),
+            "importance": float(importance.sum()),
+            "clip_fraction": float(clipped.sum()),
+            "tokens": float(len(current)),
+        }
+
+    def _forward(self, model: Any, batch: _Batch) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy of each sampled position, (N,) and (N,)."""
+        device = batch.ids.device
+        with torch.autocast(device.type, self.autocast) if self.autocast is not None else contextlib.nullcontext():
+            inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+            if not self._plain_head:
+                logits = inner(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).logits[:, :-1][batch.sampled]
+                return _token_stats(logits, batch.targets, self.temperature)
+            hidden = inner.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).last_hidden_state
+            states, head = hidden[:, :-1][batch.sampled], inner.get_output_embeddings()
+            size = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
+            pieces = []
+            for at in range(0, len(states), size):
+                arguments = (head, states[at : at + size], batch.targets[at : at + size], self.temperature)
+                one_chunk = len(states) <= size or not torch.is_grad_enabled()
+                pieces.append(_head_stats(*arguments) if one_chunk else checkpoint(_head_stats, *arguments, use_reentrant=False))
+        return torch.cat([p[0] for p in pieces]), torch.cat([p[1] for p in pieces])
+
+    @torch.no_grad()
+    def _no_grad_logprobs(self, batch: _Batch) -> Tensor:
+        return self._forward(self.model, batch)[0]
+
+    @torch.no_grad()
+    def _reference_logprobs(self, batch: _Batch) -> Tensor:
+        if self._is_lora:
+            with self.model.disable_adapter():
+                return self._forward(self.model, batch)[0]
+        return self._forward(self._reference, batch)[0]
+
+    def _batch(self, chunk: Sequence[Sample], everything: Sequence[Sample]) -> _Batch:
+        device = self.model.device
+        width = max(len(s.row.ids) for s in chunk)
+
+        def padded(values: list[list[Any]], dtype: torch.dtype) -> Tensor:
+            return torch.tensor([v + [0] * (width - len(v)) for v in values], dtype=dtype, device=device)
+
+        ids = padded([s.row.ids for s in chunk], torch.long)
+        sampled = padded([s.row.sampled for s in chunk], torch.bool)[:, 1:]
+        horizon: Any = self.horizon
+        if self.config.loss == "dapo":
+            horizon = sum(s.weight * s.row.n_sampled for s in everything)
+        weights = grpo.token_weights(
+            sampled, torch.tensor([s.weight for s in chunk], device=device), kind=self.config.loss,
+            lengths=torch.tensor([s.length for s in chunk], device=device), horizon=horizon,
+        )  # fmt: skip
+        return _Batch(
+            ids=ids,
+            attention=padded([[1] * len(s.row.ids) for s in chunk], torch.long),
+            sampled=sampled,
+            targets=ids[:, 1:][sampled],
+            behaviour=padded([s.row.logprobs for s in chunk], torch.float32)[:, 1:][sampled],
+            advantages=torch.tensor([s.advantage for s in chunk], device=device).repeat_interleave(sampled.sum(-1)),
+            weights=weights[sampled],
+            origins=[s.origin for s in chunk],
+        )
+
+    def _blame(self, batch: _Batch, per_token: Tensor) -> str:
+        rows = torch.arange(len(batch.origins), device=per_token.device).repeat_interleave(batch.sampled.sum(-1))
+        bad = sorted(set(rows[~torch.isfinite(per_token)].tolist()))
+        names = "; ".join(batch.origins[i] for i in bad[:3]) or "no single rollout"
+        return (
+            f"The loss is not finite at update {self.updates + 1} because of {names}"
+            f"{f' and {len(bad) - 3} more' if len(bad) > 3 else ''}; nothing was changed. Resume from the last checkpoint with a lower optim.lr."
+        )
+
+
+def micro_batches(lengths: Sequence[int], items: Sequence[Any], budget: int) -> list[list[Any]]:
+    """Items in order of length, cut so that rows x longest row stays within `budget` tokens (a longer single row is a batch of its own).
+
+    >>> micro_batches([3, 9, 4, 8], "abcd", 16)
+    [['a', 'c'], ['d'], ['b']]
+    """
+    batches: list[list[Any]] = []
+    for i in sorted(range(len(items)), key=lambda i: lengths[i]):
+        if batches and (len(batches[-1]) + 1) * lengths[i] <= budget:
+            batches[-1].append(items[i])
+        else:
+            batches.append([items[i]])
+    return batches
+
+
+def _head_stats(head: Any, states: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    return _token_stats(head(states), targets, temperature)
+
+
+def _token_stats(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """(log-probability of the target, entropy) a row of logits (N, V), in float32."""
+    logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
+    return logprobs.gather(-1, targets[:, None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
+
+
+@torch.no_grad()
+def _head_is_plain(model: Any) -> bool:
+    """Whether logits are the output embedding applied to the last hidden state (no soft cap, no scale)."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    head = inner.get_output_embeddings()
+    if head is None or not hasattr(inner, "base_model") or inner.base_model is inner:
+        return False
+    ids = torch.arange(4, device=inner.device)[None]
+    ours = head(inner.base_model(input_ids=ids, use_cache=False).last_hidden_state)
+    return bool(torch.allclose(ours, inner(input_ids=ids, use_cache=False).logits, atol=1e-4))
