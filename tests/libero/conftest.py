@@ -10,5 +10,5 @@ SMALL = {"texture_size": 64, "image_size": 64}
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "libero" in item.keywords and not HAS_LIBERO:
+        if item.get_closest_marker("libero") and not HAS_LIBERO:
             item.add_marker(pytest.mark.skip(reason="needs the extra [libero]"))

@@ -219,3 +219,17 @@ def test_scripted_controllers_solve(suite, task):
         solved.append(controllers.drive(made))
     made.close()
     assert all(solved)
+
+
+@pytest.mark.slow
+def test_vector_workers_simulate_in_their_own_processes():
+    def make():
+        import wmrl_envs  # noqa: F401
+
+        return gym.make("LIBERO-Long-v0", suite="libero_90", task=20, process=False, image_size=None, texture_size=64)
+
+    vector = gym.vector.AsyncVectorEnv([make, make], shared_memory=False, context="spawn")
+    vector.reset(seed=[0, 1])
+    _, rewards, *_ = vector.step(np.zeros((2, 8, 7), np.float32))
+    vector.close()
+    assert rewards.tolist() == [0.0, 0.0]

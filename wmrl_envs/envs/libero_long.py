@@ -64,7 +64,8 @@ class LiberoLongEnv(ExecutableEnv):
         settle_steps: idle steps after a reset from an official state.
         texture_size: shrink textures to this many pixels (saves 1 GB; for tests, never for reported numbers).
         process: simulate in a process of its own (crashes become infrastructure failures, several environments run in
-            parallel); False to simulate in this one, for use inside vector workers.
+            parallel); False to simulate in this one, for use inside vector workers
+            (`AsyncVectorEnv(fns, shared_memory=False, context="spawn")`: the instruction is text, OpenGL survives no fork).
         render_mode: None or "rgb_array".
 
     The simulator is built with the first reset. Every episode is a function of the initial state and the actions, bit by
