@@ -144,7 +144,7 @@ def show(result: EvalResult, report: dict[str, Any], as_json: bool, title: str, 
     if as_json:
         sys.stdout.write(json.dumps(report) + "\n")
         return
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(rich_table(result.table, title, k))
     if result.relative_gap is not None:
         console.print(f"relative performance gap: {result.relative_gap:.3f}")

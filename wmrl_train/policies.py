@@ -15,7 +15,7 @@ from typing import Any
 from wmrl_envs.engine import Message, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train.config import load_config
-from wmrl_train.evaluate import CallablePolicy, Conversation, Policy
+from wmrl_train.evaluate import CallablePolicy, Conversation, EnginePolicy, Policy
 
 
 @dataclass

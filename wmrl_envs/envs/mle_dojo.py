@@ -80,7 +80,7 @@ class MLEDojoEnv(ExecutableEnv):
     `wall_s` (seconds of execution).
     """
 
-    metadata = {"render_modes": ["ansi"]}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}
 
     def __init__(
         self,
@@ -98,7 +98,8 @@ class MLEDojoEnv(ExecutableEnv):
         limits: ExecutionLimits | None = None,
         render_mode: str | None = None,
     ):
-        self.slugs = (competition,) if isinstance(competition, str) else tuple(competition)
+        several = isinstance(competition, (list, tuple))
+        self.slugs: tuple[str, ...] = tuple(competition) if several else (cast(str, competition),)
         if not self.slugs:
             raise InvalidInput("competition=[]: expected the slug of a competition, or several; `wmrl tasks list` shows them.")
         _expect("max_turns", max_turns)
