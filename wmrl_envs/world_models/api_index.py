@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from wmrl_envs import paths
-from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.errors import DataNotBuilt, InfrastructureError, InvalidInput
 
 log = logging.getLogger(__name__)
 _SCRIPT = Path(__file__).with_name("index_script.py")
@@ -109,9 +109,14 @@ class ApiIndex:
 
 
 def _interpreter() -> Path:
-    """The interpreter solutions run with: the newest sandbox environment, else our own (same pins in this repository)."""
-    candidates = list(paths.sandbox_dir().glob("*/bin/python")) + list(paths.sandbox_dir().glob("bin/python"))
-    return max(candidates, key=lambda p: p.parent.stat().st_mtime) if candidates else Path(sys.executable)
+    """The interpreter solutions run with; our own, which has the same pins in this repository, while none has been built."""
+    from wmrl_envs.execution.environment import load_environment
+
+    try:
+        return load_environment().python
+    except DataNotBuilt:
+        log.warning("no sandbox environment has been built (wmrl sandbox build): indexing the libraries of this interpreter instead")
+        return Path(sys.executable)
 
 
 def _fingerprint(interpreter: Path) -> str:

@@ -115,7 +115,7 @@ class StaticWorldModel:
         cause = analysis.fatal or worst
         cpu_s = min(analysis.cpu_s, context.timeout_s)
         if p_valid >= 0.5:
-            status, feedback, line = ExecutionStatus.OK, success_text(context, score, cpu_s), None
+            status, feedback, line = ExecutionStatus.OK, success_text(score, cpu_s), None
         elif cause is None or (late > 0.5 and self._confidence(cause) < 0.5):
             status, feedback, line = ExecutionStatus.TIMEOUT, timeout_text(context), None
         else:

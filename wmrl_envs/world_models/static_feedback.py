@@ -1,44 +1,50 @@
-"""Feedback of a predicted outcome, in the format of the sandbox."""
+"""Feedback of a predicted outcome: the records an execution would leave, rendered by the sandbox's own writer."""
 
 from __future__ import annotations
 
-from wmrl_envs.outcome import Solution
+from types import SimpleNamespace
+
+from wmrl_envs.execution.base import ExecutionLimits
+from wmrl_envs.outcome import Execution, ExecutionStatus, Solution
+from wmrl_envs.tasks.feedback import NOT_FOUND, SubmissionProblem, render, render_problem
 from wmrl_envs.world_models.base import TaskContext
 from wmrl_envs.world_models.static_values import Finding
 
-HEADER = "=== Code Execution Results ==="
-EVALUATION = "=== Submission Evaluation ==="
+PROGRAM_NAME = "/work/solution.py"  # what tracebacks of the sandbox call the program
+
+
+def traceback_text(code: str, line: int | None, error_type: str, message: str) -> str:
+    """A traceback as the interpreter prints it, with the offending source line."""
+    lines = code.splitlines()
+    source = [f"    {lines[line - 1].strip()}"] if line and 0 < line <= len(lines) else []
+    where = f'  File "{PROGRAM_NAME}", line {line or 1}'
+    if error_type in ("SyntaxError", "IndentationError", "TabError"):
+        head = [where, *source]
+    else:
+        head = ["Traceback (most recent call last):", f"{where}, in <module>", *source]
+    return "\n".join([*head, f"{error_type}: {message}" if message else error_type])
 
 
 def failure_text(solution: Solution, finding: Finding, seconds: float) -> str:
     """What the agent would read after this failure."""
     if finding.error_type == "NoCode":
-        return f"{HEADER}\nExecution failed: {finding.message}"
-    if finding.error_type in ("InvalidSubmissionError", "SubmissionNotFoundError"):
-        head = [HEADER, "Execution successful", f"Code execution time: {seconds:.2f}s", "", EVALUATION]
-        if finding.error_type == "SubmissionNotFoundError":
-            return "\n".join([*head, f"Submission error ({finding.error_type}): {finding.message}"])
-        error = f"Submission error ({finding.error_type}): Submission validation failed"
-        return "\n".join([*head, error, f"Error details: {finding.message}"])
-    lines = solution.code.splitlines()
-    source = lines[finding.line - 1].strip() if 0 < finding.line <= len(lines) else ""
-    if finding.error_type in ("SyntaxError", "IndentationError", "TabError"):
-        trace = [f'  File "solution.py", line {finding.line}', f"    {source}"]
-    else:
-        trace = [
-            "Traceback (most recent call last):",
-            f'  File "solution.py", line {finding.line}, in <module>',
-            f"    {source}",
-        ]
-    return "\n".join([f"{HEADER}\nExecution failed: {trace[0]}", *trace[1:], f"{finding.error_type}: {finding.message}"])
+        return render_problem(finding.message)
+    if finding.error_type == "SubmissionNotFoundError":
+        return render(Execution(ExecutionStatus.OK, 0, wall_s=seconds), error=NOT_FOUND)
+    if finding.error_type == "InvalidSubmissionError":
+        problem = SubmissionProblem("InvalidSubmissionError", "Submission validation failed", finding.message)
+        return render(Execution(ExecutionStatus.OK, 0, wall_s=seconds), error=problem)
+    stderr = traceback_text(solution.code, finding.line, finding.error_type, finding.message)
+    return render(Execution(ExecutionStatus.AGENT_ERROR, 1, stderr=stderr, wall_s=seconds))
 
 
 def timeout_text(context: TaskContext) -> str:
     """What the agent would read after running out of time."""
-    return f"{HEADER}\nExecution failed: Process execution timed out after {context.timeout_s:g}s"
+    limits = ExecutionLimits(timeout_s=context.timeout_s)
+    return render(Execution(ExecutionStatus.TIMEOUT, wall_s=context.timeout_s), limits=limits)
 
 
-def success_text(context: TaskContext, score: float, seconds: float) -> str:
-    """What the agent would read after a valid submission; the score is the expected position."""
-    lines = [HEADER, "Execution successful", f"Code execution time: {seconds:.2f}s", "", EVALUATION]
-    return "\n".join([*lines, "Submission successful", f"Average Position Score: {score:.4f}"])
+def success_text(score: float, seconds: float) -> str:
+    """What the agent would read after a valid submission; the score is the expected position, boards and metric are not predicted."""
+    position = SimpleNamespace(private=None, public=None, score=score)
+    return render(Execution(ExecutionStatus.OK, 0, wall_s=seconds), position=position)
