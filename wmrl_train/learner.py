@@ -95,12 +95,13 @@ class Learner:
             if self._is_lora:
                 model.enable_input_require_grads()
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
-        )
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
         self._plain_head = _head_is_plain(model)
         if not self._plain_head:
-            log.warning("%s does more than a matrix product after its last hidden state; log-probabilities are not chunked.", type(model).__name__)
+            log.warning(
+                "%s does more than a matrix product after its last hidden state; log-probabilities are not chunked.",
+                type(model).__name__,
+            )
 
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
         """One optimizer step an epoch; returns the scalars to log.
@@ -113,7 +114,10 @@ class Learner:
         if not samples:
             return {"tokens": 0.0}
         self.model.train(self._gradient_checkpointing)
-        batches = [self._batch(chunk, samples) for chunk in micro_batches([len(s.row.ids) for s in samples], samples, config.tokens_per_micro_batch)]
+        batches = [
+            self._batch(chunk, samples)
+            for chunk in micro_batches([len(s.row.ids) for s in samples], samples, config.tokens_per_micro_batch)
+        ]
         old = [self._no_grad_logprobs(b) for b in batches] if config.epochs > 1 else [None] * len(batches)
         for group in self.optimizer.param_groups:
             group["lr"] = config.lr * min(1.0, (self.updates + 1) / max(config.warmup_steps, 1))
@@ -126,14 +130,18 @@ class Learner:
                     totals[key] = totals.get(key, 0.0) + value
             norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm))
             if not math.isfinite(norm):
-                raise NonFiniteLoss(f"The gradient is {norm} at update {self.updates + 1}; nothing was changed. Lower optim.lr, or look at the rollouts of this step.")
+                raise NonFiniteLoss(
+                    f"The gradient is {norm} at update {self.updates + 1}; nothing was changed. Lower optim.lr, or look at the rollouts of this step."
+                )
             self.optimizer.step()
             totals["grad_norm"] = norm
         self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1
         self.model.eval()
         tokens = totals.pop("tokens")
-        means = {k: totals.pop(k) / tokens for k in ("entropy", "mismatch_kl", "clip_fraction", "importance", "kl") if k in totals}
+        means = {
+            k: totals.pop(k) / tokens for k in ("entropy", "mismatch_kl", "clip_fraction", "importance", "kl") if k in totals
+        }
         return totals | means | {"tokens": tokens, "lr": self.optimizer.param_groups[0]["lr"]}
 
     def logprobs(self, row: Row) -> Tensor:
@@ -173,7 +181,9 @@ class Learner:
             "policy_loss": float(policy_loss.detach()),
             "entropy": float(entropies.detach().sum()),
             "kl": float(divergence.detach().sum()),
-            "mismatch_kl": float(grpo.k3(batch.behaviour, current).sum()) if old is None else float(grpo.k3(batch.behaviour, old).sum()),
+            "mismatch_kl": float(grpo.k3(batch.behaviour, current).sum())
+            if old is None
+            else float(grpo.k3(batch.behaviour, old).sum()),
             "importance": float(importance.sum()),
             "clip_fraction": float(clipped.sum()),
             "tokens": float(len(current)),
@@ -185,7 +195,9 @@ class Learner:
         with torch.autocast(device.type, self.autocast) if self.autocast is not None else contextlib.nullcontext():
             inner = model.get_base_model() if hasattr(model, "get_base_model") else model
             if not self._plain_head:
-                logits = inner(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).logits[:, :-1][batch.sampled]
+                logits = inner(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).logits[:, :-1][
+                    batch.sampled
+                ]
                 return _token_stats(logits, batch.targets, self.temperature)
             hidden = inner.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).last_hidden_state
             states, head = hidden[:, :-1][batch.sampled], inner.get_output_embeddings()
@@ -194,7 +206,9 @@ class Learner:
             for at in range(0, len(states), size):
                 arguments = (head, states[at : at + size], batch.targets[at : at + size], self.temperature)
                 one_chunk = len(states) <= size or not torch.is_grad_enabled()
-                pieces.append(_head_stats(*arguments) if one_chunk else checkpoint(_head_stats, *arguments, use_reentrant=False))
+                pieces.append(
+                    _head_stats(*arguments) if one_chunk else checkpoint(_head_stats, *arguments, use_reentrant=False)
+                )
         return torch.cat([p[0] for p in pieces]), torch.cat([p[1] for p in pieces])
 
     @torch.no_grad()

@@ -14,7 +14,9 @@ from wmrl_train.records import Row
 
 def rows(tiny, n=6, temperature=1.0, seed=0):
     engine = TransformersEngine(*tiny)
-    made = engine.generate([[5, 6, 7 + i] for i in range(n)], Sampling(temperature=temperature, max_new_tokens=10 + 5 * n), range(seed, seed + n))
+    made = engine.generate(
+        [[5, 6, 7 + i] for i in range(n)], Sampling(temperature=temperature, max_new_tokens=10 + 5 * n), range(seed, seed + n)
+    )
     result = []
     exact = Learner(tiny[0], OptimConfig(kl_coef=0), temperature=temperature)
     for i, generation in enumerate(made):
@@ -151,7 +153,9 @@ def test_bfloat16_keeps_float32_weights(tiny):
 def test_gradient_checkpointing_gives_the_same_gradient(tiny):
     batch = samples(tiny)
     plain = gradient(fresh(tiny), batch)
-    saving = Learner(copy.deepcopy(tiny[0]), OptimConfig(lr=1e-3, kl_coef=0, entropy_coef=0), horizon=60, gradient_checkpointing=True)
+    saving = Learner(
+        copy.deepcopy(tiny[0]), OptimConfig(lr=1e-3, kl_coef=0, entropy_coef=0), horizon=60, gradient_checkpointing=True
+    )
     torch.testing.assert_close(plain, gradient(saving, batch), atol=1e-6, rtol=1e-4)
 
 

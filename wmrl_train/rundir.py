@@ -1,0 +1,120 @@
+"""A run directory: `config.yaml`, `rollouts.jsonl`, `metrics.jsonl`, `anchors.jsonl`, `checkpoints/`, `report.html`, and a lock."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from wmrl_envs.errors import InvalidInput
+
+LOGS = ("rollouts.jsonl", "metrics.jsonl", "anchors.jsonl")
+
+
+class RunDirectory:
+    """Holds the lock of a run from `acquire` to `release`, and appends to its logs.
+
+    >>> import tempfile
+    >>> run = RunDirectory(Path(tempfile.mkdtemp()) / "demo")
+    >>> run.acquire(); run.append("metrics.jsonl", {"step": 1}); run.release()
+    >>> list(run.read("metrics.jsonl"))
+    [{'step': 1}]
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        self._lock: FileLock | None = None
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a run was started here before."""
+        return self.config_file.exists()
+
+    def acquire(self, min_free_disk_mb: int = 0) -> None:
+        """Make the directory and take its lock.
+
+        Raises:
+            InvalidInput: in use by another process, not writable, or too little free space.
+        """
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock", timeout=0)
+            lock.acquire()
+        except Timeout:
+            raise InvalidInput(
+                f"The run directory {self.path} is in use by another process: wait for it to end, or choose another run.name."
+            ) from None
+        except OSError as error:
+            raise InvalidInput(
+                f"The run directory {self.path} cannot be written ({error.strerror}): choose another run.dir."
+            ) from None
+        self._lock = lock
+        free_mb = shutil.disk_usage(self.path).free // 2**20
+        if free_mb < min_free_disk_mb:
+            self.release()
+            raise InvalidInput(
+                f"Only {free_mb} MiB are free where {self.path} lies, and run.min_free_disk_mb asks for {min_free_disk_mb}: "
+                "free some space, choose another run.dir, or lower the limit."
+            )
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def append(self, log: str, record: Mapping[str, Any]) -> None:
+        """Add one line to a log."""
+        with (self.path / log).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, default=_plain, allow_nan=False) + "\n")
+
+    def read(self, log: str) -> Iterator[dict[str, Any]]:
+        """The records of a log; a last line that a kill cut short is left out."""
+        path = self.path / log
+        if not path.exists():
+            return
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                if line.endswith("\n"):
+                    yield json.loads(line)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each log, for a checkpoint."""
+        return {log: (self.path / log).stat().st_size if (self.path / log).exists() else 0 for log in LOGS}
+
+    def truncate(self, sizes: Mapping[str, int]) -> None:
+        """Cut the logs back to a checkpoint, so that a resumed run repeats no line."""
+        for log in LOGS:
+            path = self.path / log
+            if path.exists() and path.stat().st_size > sizes.get(log, 0):
+                os.truncate(path, sizes.get(log, 0))
+
+    def set_aside(self) -> Path | None:
+        """Rename an earlier run of this name (`demo` -> `demo.1`), so that a new one can start and nothing is lost."""
+        if not self.has_run:
+            return None
+        self.acquire()  # refuses while it is in use
+        self.release()
+        number = 1
+        while (aside := self.path.with_name(f"{self.path.name}.{number}")).exists():
+            number += 1
+        self.path.rename(aside)
+        return aside
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be written to a log.")
