@@ -14,7 +14,16 @@ _LAZY = {
     "make_sandbox": "wmrl_envs.execution.factory",
     "describe": "wmrl_envs.execution.classify",
 }
-__all__ = ["ExecutionLimits", "Job", "Sandbox", *_LAZY]
+__all__ = [
+    "DockerSandbox",
+    "ExecutionLimits",
+    "Job",
+    "ProcessSandbox",
+    "ReplaySandbox",
+    "Sandbox",
+    "describe",
+    "make_sandbox",
+]
 
 if TYPE_CHECKING:
     from wmrl_envs.execution.cache import ReplaySandbox

@@ -60,6 +60,11 @@ class Sandbox(ABC):
 
     tier: str = "unsafe"
 
+    @property
+    def lock(self) -> str:
+        """Identifies the environment programs run in (interpreter and packages); part of a cached execution's key."""
+        return ""
+
     @abstractmethod
     def run_job(self, job: Job) -> Execution:
         """Run one job. The agent's failures are statuses; ours raise `InfrastructureError` after retries."""
@@ -80,6 +85,9 @@ class Sandbox(ABC):
         """Run jobs at most `concurrency` at a time (default: one a core); an infrastructure failure is returned in place."""
         import os
         from concurrent.futures import ThreadPoolExecutor
+
+        if concurrency is not None and concurrency < 1:
+            raise InvalidInput(f"run_many(concurrency={concurrency}): expected at least 1.")
 
         def one(job: Job) -> Execution | Exception:
             try:

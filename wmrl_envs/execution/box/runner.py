@@ -4,6 +4,7 @@ The program's traceback looks as if it had been started by itself: its own line 
 """
 
 import atexit
+import contextlib
 import gc
 import io
 import linecache
@@ -19,24 +20,26 @@ PRELUDE_NAME = "<scaffold>"
 
 def run_program(code, prelude, file, data_dir, submission_path):
     """Execute `prelude`, then `code` in the same namespace; returns the exit status. Never raises."""
-    sys.stdin = open(os.devnull)
-    # Lines reach the caller as they are printed, so that a killed program's output is not lost.
-    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), "utf-8", "backslashreplace", line_buffering=True)
-    sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), "utf-8", "backslashreplace", line_buffering=True)
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    streams = {"stdin": open(os.devnull)}  # noqa: SIM115
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        # Lines reach the caller as they are printed, so that a killed program's output is not lost.
+        raw = open(descriptor, "wb", closefd=False)  # noqa: SIM115
+        streams[name] = io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=True)
+    for name, stream in streams.items():
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     sys.argv[:] = [file]
     sys.path.insert(0, os.path.dirname(file))
     main = types.ModuleType("__main__")
-    main.__file__ = file
-    main.__builtins__ = sys.modules["builtins"]
-    main.DATA_DIR, main.SUBMISSION_PATH = data_dir, submission_path
+    namespace = main.__dict__
+    namespace.update(__file__=file, __builtins__=sys.modules["builtins"], DATA_DIR=data_dir, SUBMISSION_PATH=submission_path)
     sys.modules["__main__"] = main
     # The name need not exist here, so tracebacks get their source lines from this.
     linecache.cache[NAME] = (len(code), None, code.splitlines(keepends=True), NAME)
     try:
         if prelude:
-            exec(compile(prelude, PRELUDE_NAME, "exec", dont_inherit=True), main.__dict__)
-        exec(compile(code, NAME, "exec", dont_inherit=True), main.__dict__)
+            exec(compile(prelude, PRELUDE_NAME, "exec", dont_inherit=True), namespace)
+        exec(compile(code, NAME, "exec", dont_inherit=True), namespace)
     except SystemExit as stop:
         return _exit_status(stop.code)
     except BaseException as error:
@@ -50,7 +53,7 @@ def _exit_status(code):
         return 0
     if isinstance(code, int):
         return code & 0xFF
-    print(code, file=sys.stderr)
+    sys.stderr.write(f"{code}\n")
     return 1
 
 
@@ -71,16 +74,14 @@ def _show(error):
 def finish(status):
     """What the interpreter does at its end, without taking apart the modules a forked process shares."""
     try:
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.modules["__main__"].__dict__.clear()
         gc.collect()
         for thing in gc.get_objects():  # files nobody closed: their buffers are written at a normal end, too
             if isinstance(thing, (io.TextIOWrapper, io.BufferedWriter)) and not thing.closed:
-                try:
+                with contextlib.suppress(OSError, ValueError):
                     thing.flush()
-                except (OSError, ValueError):
-                    pass
     except BaseException as error:
         _show(error)
         status = status or 1

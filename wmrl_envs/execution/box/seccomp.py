@@ -61,7 +61,12 @@ def program() -> bytes:
         number = numbers[column]
         if number is not None:
             deny_if(_JUMP_EQUAL, number, errno.EPERM)
-    unix_only = [(_LOAD, 0, 0, 16), (_JUMP_EQUAL, 1, 0, 1), (_RETURN, 0, 0, _refuse(errno.EAFNOSUPPORT)), (_RETURN, 0, 0, _ALLOW)]
+    unix_only = [
+        (_LOAD, 0, 0, 16),
+        (_JUMP_EQUAL, 1, 0, 1),
+        (_RETURN, 0, 0, _refuse(errno.EAFNOSUPPORT)),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
     no_namespace = [(_LOAD, 0, 0, 16), (_JUMP_BITS, 0, 1, _NEW_NAMESPACES), (_RETURN, 0, 0, _refuse(errno.EPERM))]
     code += [(_JUMP_EQUAL, 0, len(unix_only), socket_), *unix_only]
     code += [(_JUMP_EQUAL, 0, len(no_namespace) + 1, clone), *no_namespace, (_RETURN, 0, 0, _ALLOW)]

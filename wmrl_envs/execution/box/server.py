@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import importlib.util
@@ -11,6 +12,7 @@ import select
 import signal
 import socket
 import sys
+from typing import Any
 
 from . import kernel
 from .supervisor import supervise
@@ -30,8 +32,9 @@ def main() -> None:
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    sources: list[Any] = [control, wake]
     while True:
-        ready, _, _ = select.select([control, wake], [], [])
+        ready = select.select(sources, [], [])[0]
         if wake in ready:
             os.read(wake, 4096)
             _reap(supervisors)
@@ -45,10 +48,8 @@ def main() -> None:
             supervisors.add(child)
             os.close(descriptors[0])
     for child in supervisors:  # each notices that its harness is gone, and ends its run
-        try:
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(child, 0)
-        except ChildProcessError:
-            pass
 
 
 def _import_all(modules: list[str]) -> None:
@@ -60,7 +61,7 @@ def _import_all(modules: list[str]) -> None:
 def _reap(supervisors: set[int]) -> None:
     while True:
         try:
-            child, status = os.waitpid(-1, os.WNOHANG)
+            child, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if child == 0:

@@ -5,6 +5,7 @@ supervisor -> init (pid 1 of the run: waits, ends what is left over, reads the s
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import random
@@ -13,8 +14,9 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 
-from . import collect, kernel, limits, runner, wire
+from . import collect, limits, runner, wire
 from .output import Kept
 from .tiers import TIERS, end_children, kill_descendants
 
@@ -39,10 +41,8 @@ def supervise(connection: socket.socket) -> None:
         header, parts = _Run(job, connection).execute()
     except OSError as error:
         header, parts = {"infra": str(error)}, ()
-    try:
+    with contextlib.suppress(OSError):  # gone meanwhile
         connection.sendall(wire.pack(header, *parts))
-    except OSError:
-        pass
 
 
 class _Run:
@@ -71,7 +71,7 @@ class _Run:
 
     def _watch(self, init: int, sources: dict[str, int]) -> tuple[float, float]:
         """Until init is gone: read what it and the solution write, and end them at a limit."""
-        sinks = {sources["out"]: self.out.add, sources["err"]: self.err.add}
+        sinks: dict[int, Callable] = {sources["out"]: self.out.add, sources["err"]: self.err.add}
         sinks |= {sources["report"]: self.report.extend, sources["ready"]: self.ready.extend}
         poll = select.poll()
         for descriptor in sinks:
@@ -194,7 +194,7 @@ def _init(job: dict, tier, pipes: dict[str, tuple[int, int]], connection: socket
             _solution(job, tier, pipes)
         for name in ("out", "err", "ready"):
             os.close(pipes[name][1])
-        header = {"exit": _wait(solution, pipes["life"][0])}
+        header: dict = {"exit": _wait(solution, pipes["life"][0])}
         submission, header["problem"] = collect.collect_submission(tier.work, int(job["limits"]["submission_mb"] * 2**20))
         wire.write_all(report, wire.pack(header, *(() if submission is None else (submission,))))
         os._exit(0)

@@ -5,6 +5,7 @@ process: `prepare` (supervisor), `enter` and `seal` (init), `confine` (the solut
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -65,7 +66,7 @@ class LandlockTier:
         self.job = job
         self.as_root = os.geteuid() == 0
         self.owner = FIRST_USER + os.getpid() if self.as_root else os.geteuid()
-        self.folder = os.path.join(job["temporary"], run_name(os.getpid()))
+        self.folder = os.path.join(job["temporary"], folder_name("run", os.getpid()))
         self.work, self.tmp, self.box = (os.path.join(self.folder, name) for name in ("work", "tmp", "box"))
         self.data = job["data_dir"]
 
@@ -96,10 +97,12 @@ class LandlockTier:
         read += [path for path in ("/lib", "/lib32", "/lib64", "/usr/lib32", "/usr/lib64") if not os.path.islink(path)]
         read += _without_packages("/usr/lib")
         if prefix != "/usr":
-            read += _without_packages(f"{prefix}/lib") + [f"{prefix}/bin"]
+            read += [*_without_packages(f"{prefix}/lib"), f"{prefix}/bin"]
         read += [venv, self.data, self.box, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/proc/self"]
         read += ["/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory", "/proc/filesystems"]
-        landlock.restrict(read, [self.work, self.tmp, "/dev/null", "/dev/shm", *self.job.get("devices", ())], [f"{prefix}/lib", "/usr/lib"])
+        landlock.restrict(
+            read, [self.work, self.tmp, "/dev/null", "/dev/shm", *self.job.get("devices", ())], [f"{prefix}/lib", "/usr/lib"]
+        )
 
     def disk_mb(self) -> float:
         return limits.disk_mb((self.work, self.tmp))
@@ -124,9 +127,9 @@ class UnsafeTier(LandlockTier):
 TIERS = {tier.name: tier for tier in (NamespaceTier, LandlockTier, UnsafeTier)}
 
 
-def run_name(pid: int) -> str:
-    """Name of a run's folder: it says which process it belongs to, so that a later start knows whether it is dead."""
-    return f"wmrl-run-{pid}-{start_time(pid)}"
+def folder_name(kind: str, pid: int) -> str:
+    """Name of a temporary folder: it says whose it is, so that a later start knows whether its owner is dead."""
+    return f"wmrl-{kind}-{pid}-{start_time(pid)}"
 
 
 def start_time(pid: int) -> int:
@@ -143,10 +146,8 @@ def kill_descendants(pid: int) -> None:
     tree = limits.descendants(pid)
     for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: what cannot run cannot fork meanwhile
         for child in tree:
-            try:
+            with contextlib.suppress(OSError):
                 os.kill(child, number)
-            except OSError:
-                pass
 
 
 def end_children() -> None:

@@ -1,0 +1,195 @@
+"""Remembered executions: a store addressed by content, `CachedSandbox` over another sandbox, `ReplaySandbox` over nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import diskcache
+
+from wmrl_envs import paths
+from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.execution.base import Job, Sandbox
+from wmrl_envs.outcome import Execution, ExecutionStatus
+
+CacheMode = Literal["off", "read", "read-write"]
+_FORMAT = 1
+
+
+def check_mode(mode: str) -> None:
+    """Raise `InvalidInput` unless `mode` is one that remembers executions."""
+    if mode not in ("read", "read-write"):
+        raise InvalidInput(f"cache={mode!r}: expected 'off', 'read' or 'read-write'.")
+
+
+class NotRecorded(InfrastructureError):
+    """A replay was asked for a run its store does not have; says nothing about the program."""
+
+
+class _PlainDisk(diskcache.Disk):
+    """Values are bytes: a store from elsewhere must not be able to make us unpickle anything."""
+
+    def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
+        if mode == diskcache.core.MODE_PICKLE:
+            raise InvalidInput("This execution store holds a pickled value: it was not written by WMRL.")
+        return super().fetch(mode, filename, value, read)
+
+
+class ExecutionStore:
+    """Executions on disk, safe for concurrent processes.
+
+    An execution is found by program, data, limits and environment lock, or (for a replay, which has no environment)
+    without the lock: then it is the one recorded last.
+
+    Args:
+        folder: where it lies (default: `executions` in `paths.home()`).
+    """
+
+    def __init__(self, folder: str | Path | None = None):
+        self.folder = Path(folder) if folder else paths.home() / "executions"
+        # Nothing is ever evicted: a replay must not depend on how full the store was.
+        self._cache = diskcache.Cache(str(self.folder), disk=_PlainDisk, eviction_policy="none", size_limit=2**62)
+        self._fingerprints: dict[str, str] = {}
+
+    def get(self, job: Job, lock: str | None) -> Execution | None:
+        """The recorded execution of `job`, marked as cached, or None."""
+        stored = self._cache.get(self._key(job, lock))
+        if stored is None:
+            return None
+        try:
+            fields = json.loads(zlib.decompress(stored))
+            submission = fields.pop("submission")
+            fields["submission"] = None if submission is None else base64.b64decode(submission)
+            return Execution(**{**fields, "status": ExecutionStatus(fields["status"]), "cached": True})
+        except (ValueError, TypeError, zlib.error) as error:
+            raise InvalidInput(
+                f"The execution store {self.folder} has an unreadable entry ({error}); delete the folder."
+            ) from None
+
+    def put(self, job: Job, lock: str, execution: Execution) -> None:
+        """Record an execution; failures of ours are not recorded."""
+        if execution.status is ExecutionStatus.INFRA_ERROR or execution.cached:
+            return
+        fields = asdict(execution)
+        if execution.submission is not None:
+            fields["submission"] = base64.b64encode(execution.submission).decode()
+        value = zlib.compress(json.dumps(fields).encode())
+        self._cache.set(self._key(job, lock), value)
+        self._cache.set(self._key(job, None), value)
+
+    def close(self) -> None:
+        self._cache.close()
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def _key(self, job: Job, lock: str | None) -> str:
+        parts = {
+            "format": _FORMAT, "code": job.code, "prelude": job.prelude, "env": sorted(job.env.items()),
+            "limits": asdict(job.limits), "data": self._fingerprint(job.data_dir), "lock": lock,
+        }  # fmt: skip
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _fingerprint(self, data_dir: Path) -> str:
+        """Of the names and contents of a data folder; remembered as long as no size or time of modification changes."""
+        files = list(_files(data_dir))
+        stats = [(name, info.st_size, info.st_mtime_ns) for name, info in files]
+        signature = hashlib.sha256(json.dumps([str(data_dir.resolve()), stats]).encode()).hexdigest()
+        if signature not in self._fingerprints:
+            remembered = self._cache.get(f"data-{signature}")
+            if remembered is None:
+                remembered = _digest(data_dir, [name for name, _ in files]).encode()
+                self._cache.set(f"data-{signature}", remembered)
+            self._fingerprints[signature] = remembered.decode()
+        return self._fingerprints[signature]
+
+
+class CachedSandbox(Sandbox):
+    """Another sandbox whose executions are remembered.
+
+    Args:
+        inner: the sandbox that runs what is not recorded; closed with this one. It says its environment's `lock`.
+        mode: "read-write", or "read" to record nothing new.
+        store: the store, or its folder.
+    """
+
+    def __init__(self, inner: Sandbox, mode: CacheMode = "read-write", store: ExecutionStore | str | Path | None = None):
+        check_mode(mode)
+        self.inner, self.mode = inner, mode
+        self.store = store if isinstance(store, ExecutionStore) else ExecutionStore(store)
+
+    @property
+    def tier(self) -> str:  # type: ignore[override]
+        return self.inner.tier
+
+    @property
+    def lock(self) -> str:
+        return self.inner.lock
+
+    def run_job(self, job: Job) -> Execution:
+        if not job.data_dir.is_dir():
+            return self.inner.run_job(job)  # which says what is wrong
+        recorded = self.store.get(job, self.lock)
+        if recorded is not None:
+            return recorded
+        execution = self.inner.run_job(job)
+        if self.mode == "read-write":
+            self.store.put(job, self.lock, execution)
+        return execution
+
+    def close(self) -> None:
+        self.inner.close()
+        self.store.close()
+
+
+class ReplaySandbox(Sandbox):
+    """Answers from recorded executions alone, at their recorded cost; runs nothing.
+
+    Args:
+        store: the store, or its folder.
+        environment_lock: only executions in the environment with this lock (default: in any, the latest).
+    """
+
+    tier = "replay"
+
+    def __init__(self, store: ExecutionStore | str | Path | None = None, environment_lock: str | None = None):
+        self.store = store if isinstance(store, ExecutionStore) else ExecutionStore(store)
+        self._lock = environment_lock
+
+    @property
+    def lock(self) -> str:
+        return self._lock or ""
+
+    def run_job(self, job: Job) -> Execution:
+        if not job.data_dir.is_dir():
+            raise InvalidInput(f"The data directory {job.data_dir} does not exist or is no folder.")
+        recorded = self.store.get(job, self._lock)
+        if recorded is None:
+            raise NotRecorded(f"{self.store.folder} has no execution of this program on {job.data_dir} under these limits.")
+        return replace(recorded, tier=self.tier)
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    for path, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            full = os.path.join(path, name)
+            yield os.path.relpath(full, folder), os.stat(full)
+
+
+def _digest(folder: Path, names: list[str]) -> str:
+    total = hashlib.sha256()
+    for name in names:
+        with open(folder / name, "rb") as f:
+            total.update(f"{name}\0{hashlib.file_digest(f, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()

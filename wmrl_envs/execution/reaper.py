@@ -1,0 +1,48 @@
+"""Removing what a killed harness could not: folders, and processes in them, whose owner is dead.
+
+In the namespaces tier there is nothing to find (the kernel removes processes and files with the namespace).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import tempfile
+
+from wmrl_envs.execution.box.tiers import FIRST_USER, remove_tree, start_time
+
+log = logging.getLogger(__name__)
+
+_FOLDER = re.compile(r"wmrl-(?:run|probe)-(\d+)-(\d+)")
+
+
+def reap(folder: str | None = None) -> int:
+    """Clean up after dead supervisors in `folder` (default: the temporary folder); how many there were."""
+    reaped = 0
+    for entry in os.scandir(folder or tempfile.gettempdir()):
+        match = _FOLDER.match(entry.name)
+        if not match or not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+            continue
+        owner, started = int(match[1]), int(match[2])
+        if start_time(owner) == started:
+            continue
+        log.warning("cleaning up after the dead process %d: %s", owner, entry.path)
+        _kill_processes(entry.path, FIRST_USER + owner)
+        remove_tree(entry.path)
+        reaped += 1
+    return reaped
+
+
+def _kill_processes(folder: str, user: int) -> None:
+    """Kill what still runs for a dead supervisor: by its user (when we are root), or by its working directory."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            mine = os.stat(f"/proc/{name}").st_uid == user
+            if mine or os.readlink(f"/proc/{name}/cwd").startswith(folder + "/"):
+                os.kill(int(name), signal.SIGKILL)
+        except OSError:
+            continue

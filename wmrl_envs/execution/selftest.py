@@ -1,0 +1,155 @@
+"""Which isolation works here, found out by trying it: a hostile script is run in it and tells what it could do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import secrets
+import socket
+import tempfile
+from pathlib import Path
+
+from wmrl_envs import paths
+from wmrl_envs.errors import InfrastructureError, InvalidInput, IsolationError
+from wmrl_envs.execution.base import ExecutionLimits, Job
+from wmrl_envs.execution.box.tiers import folder_name
+from wmrl_envs.execution.client import Server, encode
+from wmrl_envs.execution.environment import SandboxEnvironment
+
+log = logging.getLogger(__name__)
+
+ISOLATING = ("namespaces", "landlock")  # the better one first
+_LIMITS = ExecutionLimits(timeout_s=20, memory_mb=1024, processes=12, file_mb=16, disk_mb=32, submission_mb=1)
+_ADVICE = (
+    "Allow unprivileged user namespaces (user.max_user_namespaces above 0; on Ubuntu 24.04 an AppArmor profile with `userns,` "
+    "for the interpreter), run as root, use a kernel of 6.12 or later for Landlock, or use the Docker sandbox. "
+    "allow_unsafe=True runs the code without isolation."
+)
+# Each probe's name goes into the error message: it says what the solution must not be able to do.
+_PROBES = """
+import ctypes, json, os, socket
+secret, host_pid, abstract, port = json.loads(os.environ["PROBE"])
+libc = ctypes.CDLL(None, use_errno=True)
+allowed = []
+def probe(name, attempt):
+    try:
+        if attempt() is not False:
+            allowed.append(name)
+    except OSError:
+        pass
+def is_ours(pid):  # with a pid namespace the host's process may have the number of one of this run
+    return pid in (os.getpid(), os.getppid())
+def forks():
+    children = 0
+    try:
+        for children in range(40):
+            if os.fork() == 0:
+                os.read(os.pipe()[0], 1)
+    except OSError:
+        return False
+def abstract_socket():
+    socket.socket(socket.AF_UNIX).connect("\\0" + abstract)
+probe("read a file of the host", lambda: open(secret).read())
+probe("write outside its work directory", lambda: open(os.path.dirname(secret) + "/made", "w"))
+probe("write to the data", lambda: open(DATA_DIR + "/made", "w"))
+probe("see the environment of the host", lambda: False if is_ours(host_pid) else open(f"/proc/{host_pid}/environ").read())
+probe("connect to the host by TCP", lambda: socket.create_connection(("127.0.0.1", port), 1))
+probe("connect to an abstract socket of the host", abstract_socket)
+probe("signal a process of the host", lambda: False if is_ours(host_pid) else os.kill(host_pid, 0))
+probe("become root", lambda: os.setuid(0) if os.getuid() else False)
+probe("make a user namespace", lambda: libc.unshare(0x10000000) == 0)
+probe("start more processes than allowed", forks)
+print(json.dumps(allowed))
+"""
+
+
+def probe_tier(environment: SandboxEnvironment, tier: str) -> list[str]:
+    """What a solution can do in `tier` that it must not; [] if the tier isolates on this machine."""
+    server = Server(environment, ())
+    try:
+        with tempfile.TemporaryDirectory(prefix=folder_name("probe", os.getpid())) as folder:
+            return _probe(server, environment, tier, Path(folder))
+    except (InfrastructureError, OSError) as error:
+        return [f"not even start ({error})"]
+    finally:
+        server.close()
+
+
+def _probe(server: Server, environment: SandboxEnvironment, tier: str, folder: Path) -> list[str]:
+    data, secret = folder / "data", folder / "secret"
+    data.mkdir()
+    folder.chmod(0o755)  # by the isolation, not by a file mode, must the secret be out of reach
+    secret.write_text("secret")
+    name = f"wmrl-probe-{secrets.token_hex(8)}"
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as abstract:
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        env = {"PROBE": json.dumps([str(secret), os.getpid(), name, tcp.getsockname()[1]])}
+        message = encode(Job(_PROBES, data, _LIMITS, env=env), environment, tier, warm=False)
+        answer, (out, err, _) = server.ask(message, 60)
+    if "infra" in answer:
+        return [f"not even start ({answer['infra']})"]
+    try:
+        return list(json.loads(out.decode()))
+    except ValueError:
+        reason = err.decode(errors="replace").strip().splitlines()[-1:] or [f"exit status {answer['exit']}"]
+        return [f"not finish the self-test ({reason[0]})"]
+
+
+def tier_report(environment: SandboxEnvironment, *, fresh: bool = False) -> dict[str, list[str]]:
+    """`probe_tier` of every isolating tier; remembered for this boot, kernel, user and version of the code."""
+    file = paths.sandbox_dir() / "selftest.json"
+    key = _machine(environment)
+    if not fresh:
+        try:
+            remembered = json.loads(file.read_text())
+            if remembered["key"] == key:
+                return remembered["tiers"]
+        except (OSError, ValueError, KeyError):
+            pass
+    tiers = {tier: probe_tier(environment, tier) for tier in ISOLATING}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps({"key": key, "tiers": tiers}))
+        temporary.replace(file)
+    except OSError as error:
+        log.warning("the self-test's result cannot be remembered in %s: %s", file, error)
+    return tiers
+
+
+def choose_tier(environment: SandboxEnvironment, wanted: str = "auto", *, allow_unsafe: bool = False) -> str:
+    """The tier to run untrusted code in.
+
+    Raises:
+        InvalidInput: an unknown tier. IsolationError: the wanted one (for "auto": any) does not isolate on this machine.
+    """
+    if wanted not in ("auto", "unsafe", *ISOLATING):
+        raise InvalidInput(f"There is no tier {wanted!r}: expected 'auto', {', '.join(map(repr, ISOLATING))} or 'unsafe'.")
+    candidates = ISOLATING if wanted == "auto" else tuple(tier for tier in ISOLATING if tier == wanted)
+    report = tier_report(environment) if candidates else {}
+    for tier in candidates:
+        if not report[tier]:
+            return tier
+    if allow_unsafe:
+        log.warning("running untrusted code WITHOUT isolation (allow_unsafe=True)")
+        return "unsafe" if wanted == "auto" else wanted
+    if not candidates:
+        raise IsolationError("The tier 'unsafe' isolates nothing: it needs allow_unsafe=True.")
+    failures = "; ".join(f"in {tier} a solution can {', '.join(report[tier])}" for tier in candidates)
+    raise IsolationError(f"This machine cannot isolate untrusted code: {failures}. {_ADVICE}")
+
+
+def _machine(environment: SandboxEnvironment) -> str:
+    parts = [platform.release(), str(os.geteuid()), environment.digest, str(environment.root)]
+    try:
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        parts += [os.readlink(f"/proc/self/ns/{kind}") for kind in ("user", "mnt", "pid")]
+    except OSError:
+        parts.append("unknown boot")
+    box = Path(__file__).parent / "box"
+    parts += [hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(box.glob("*.py"))]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
