@@ -21,15 +21,15 @@ shutil.copy(os.path.join(os.environ["DATA_DIR"], "sample_submission.csv"), os.en
 BETTER = """
 import os
 import pandas as pd
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestRegressor
 
 data = os.environ["DATA_DIR"]
 train, test = pd.read_csv(data + "/train.csv"), pd.read_csv(data + "/test.csv")
 sample = pd.read_csv(data + "/sample_submission.csv")
 target = sample.columns[-1]
 features = test.drop(columns=sample.columns[0]).select_dtypes("number").columns
-model = RandomForestClassifier(100, min_samples_leaf=10, random_state=0).fit(train[features].fillna(-1), train[target])
-sample[target] = model.predict_proba(test[features].fillna(-1))[:, 1]
+model = RandomForestRegressor(100, min_samples_leaf=10, random_state=0).fit(train[features].fillna(-1), train[target])
+sample[target] = model.predict(test[features].fillna(-1))
 sample.to_csv(os.environ["SUBMISSION_PATH"], index=False)
 print("trained on", len(train), "rows")
 """

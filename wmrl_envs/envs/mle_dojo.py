@@ -13,7 +13,7 @@ from gymnasium.error import ResetNeeded
 from wmrl_envs.envs import parse
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.shared import SandboxLease
-from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
+from wmrl_envs.errors import DataNotBuilt, InfrastructureError, InvalidAction, InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
@@ -144,6 +144,10 @@ class MLEDojoEnv(ExecutableEnv):
         if chosen is None:
             chosen = self.slugs[int(self.np_random.integers(len(self.slugs)))] if len(self.slugs) > 1 else self.slugs[0]
         competition = self._load(chosen)
+        if competition.board is None:  # said before a program has run, not after
+            raise DataNotBuilt(
+                f"Competition {chosen!r} has no leaderboard to rank scores on: run `wmrl tasks prepare` for it again."
+            )
         self._episode = Attempts(competition, self._describe(competition))
         self._observation = feedback.clip(self._episode.context.overview, OVERVIEW_CHARACTERS)
         return self._observation, {}
