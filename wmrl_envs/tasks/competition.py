@@ -140,6 +140,8 @@ def load_competition(slug: str, data_dir: str | Path | None = None, *, compat: s
     spec = task_spec(slug, compat)
     root = Path(data_dir).expanduser().resolve() if data_dir is not None else paths.data_dir()
     found = layouts.find(slug, root)
+    if found is None and (elsewhere := layouts.indexed(slug, root)) is not None:
+        found = layouts.find(slug, elsewhere)
     if found is None:
         command = "builtin" if spec.source == "builtin" else f"{spec.source} --data-dir DIR"
         raise DataNotBuilt(f"Competition {slug!r} is not prepared in {root}: run `wmrl tasks prepare {command}`.")

@@ -64,6 +64,8 @@ def grade(
         submission: the submission, if it is not the one of `run`.
         limits: the limits of the run, named in the feedback when one was hit.
 
+    A DSBench competition without leaderboards is paid its relative gap, clipped to 1.
+
     Raises:
         DataNotBuilt: the competition has no leaderboard to rank a score on.
     """
@@ -79,7 +81,8 @@ def grade(
     data = run.submission if submission is None else submission
     if data is None:
         return Outcome(ExecutionStatus.INVALID_SUBMISSION, feedback=feedback.render(run, limits=limits), **costs)
-    if competition.board is None:
+    ranked_by_gap = competition.board is None and competition.relative_gap(0.0) is not None
+    if competition.board is None and not ranked_by_gap:
         raise DataNotBuilt(
             f"Competition {competition.slug!r} has no leaderboard: put private_leaderboard.csv (columns rank,score) beside "
             f"{competition.private.answers.name}."
@@ -93,7 +96,7 @@ def grade(
             log.error("%s: %s: %s", competition.slug, error.message, error.details)
         text = feedback.render(run, error=problem, limits=limits)
         return Outcome(status, feedback=text, details={"error": f"{error.kind}: {error.details}"}, **costs)
-    text = feedback.render(run, position=position, raw_score=raw, limits=limits)
+    text = feedback.render(run, position=None if ranked_by_gap else position, raw_score=raw, limits=limits)
     return Outcome(
         ExecutionStatus.OK,
         score=position.score,
@@ -118,7 +121,8 @@ def _score(competition: Competition, data: bytes) -> tuple[float, Position]:
     except Exception as error:  # whatever it is, it is the grader's and must not be charged to the agent
         raise EvaluationError(f"Error during metric calculation: {type(error).__name__}: {error}") from error
     try:
-        assert competition.board is not None
+        if competition.board is None:  # DSBench has no leaderboards, only its relative gap
+            return raw, Position(min(competition.relative_gap(raw) or 0.0, 1.0))
         return raw, competition.board.position(raw)
     except Exception as error:
         raise LeaderboardError(f"{type(error).__name__}: {error}") from error

@@ -99,13 +99,18 @@ def _dsbench(slug: str, data: Path) -> Files:
         _sample(public),
         PrivateFiles(
             answers / "test_answer.csv",
-            _if_there(answers / "private_leaderboard.csv"),
-            _if_there(answers / "public_leaderboard.csv"),
+            _board(data, slug, "private"),
+            _board(data, slug, "public"),
             None,
             results["GT"],
             results["baseline"],
         ),
     )
+
+
+def _board(data: Path, slug: str, side: str) -> Path | None:
+    folders = (data / "leaderboards" / slug, data.parent / "leaderboards" / slug, data / "answers" / slug)
+    return next((f for folder in folders if (f := folder / f"{side}_leaderboard.csv").is_file()), None)
 
 
 def _sample(public: Path) -> Path:
@@ -127,6 +132,20 @@ def _result(data: Path, kind: str, slug: str) -> float | None:
             except ValueError:
                 return None
     return None
+
+
+INDEX = "index.json"
+
+
+def indexed(slug: str, root: Path) -> Path | None:
+    """The folder that `wmrl tasks prepare mledojo|dsbench` has noted for `slug` in `root`, if any."""
+    import json
+
+    try:
+        entry = json.loads((root / INDEX).read_text(encoding="utf-8")).get(slug)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return Path(entry) if isinstance(entry, str) else None
 
 
 def _if_there(path: Path) -> Path | None:
