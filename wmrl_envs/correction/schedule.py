@@ -116,6 +116,10 @@ class AnchorSchedule:
             ceiling = max(_MAX_FRACTION, self.base_fraction)
             self.fraction = min(2 * self.fraction, ceiling) if alarmed else max(self.base_fraction, 0.9 * self.fraction)
 
+    def reseed(self, seed: int) -> None:
+        """Start the random stream over; what is owed and the raised fraction are forgotten."""
+        self._rng, self._credit, self.fraction = np.random.default_rng(seed), 0.0, self.base_fraction
+
     def state_dict(self) -> dict[str, Any]:
         return {"fraction": self.fraction, "credit": self._credit, "drawn": list(self._drawn.items()),
                 "rng": self._rng.bit_generator.state}  # fmt: skip

@@ -1,0 +1,329 @@
+"""`AnchoredVecEnv`: many environments whose expensive step is predicted, except in a thin random stream of anchor groups."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+from wmrl_envs.correction import AnchorSchedule, Corrector
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.wrappers.groups import Group, GroupBook
+from wmrl_envs.wrappers.kinds import time_limit, world_model_kind
+from wmrl_envs.wrappers.steppers import STEPPERS, failure
+
+log = logging.getLogger(__name__)
+
+_FLOATS = ("score", "raw_score", "best_score", "predicted", "calibrated", "true", "weight", "wall_s", "propensity")
+_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
+
+
+class AnchoredVecEnv(VectorEnv):
+    """A `gymnasium.vector.VectorEnv` for any RL loop: world-model episodes, and anchor episodes that are also real.
+
+    The kind of world model decides what is predicted: outcomes of an `ExecutableEnv` (`predict`), the reward of finished
+    episodes (`score`) or whole transitions of an ordinary environment (`step`). Anchored episodes return the real reward;
+    their predictions meet it as pairs in the corrector, which calibrates the rewards of all the others. A model with a
+    method `update` also learns from what was executed.
+
+    Args:
+        env_fns: one function an environment; environments alike.
+        world_model: an `OutcomeModel`, `RewardModel` or `DynamicsModel`.
+        group_size: slots a group; members of a group share seed and anchor decision in their e-th episodes.
+        anchor_fraction: share of the groups that is executed. min_anchor_groups: how many groups in flight are anchored at least.
+        corrector: default `Corrector()`; for dynamics models one without a score range.
+        seed: of episodes and anchor decisions until `reset(seed=...)` gives another.
+        max_episode_steps: time limit of predicted and real episodes; default: the TimeLimit wrapper, else the spec.
+        autoreset_mode: NEXT_STEP or SAME_STEP.
+        retries: further attempts after an infrastructure failure; then the whole group is dropped.
+        workers: threads for real executions (default: one a slot, at most 32; 0: the caller's thread, for environments
+            that cannot leave it).
+        schedule: an `AnchorSchedule` of your own instead of `anchor_fraction` (adaptive, for instance).
+
+    `infos["wmrl"]` holds arrays of shape (num_envs,) with masks `_key`, as gymnasium's infos do: `status`, `score`,
+    `raw_score`, `best_score`, `predicted`, `calibrated`, `true`, `wall_s` where known; `anchored`, `group`, `propensity`,
+    `valid` (False: drop the group `group`, ours failed) and `weight` (rho for anchors, 1 for others, 0 if invalid) always.
+
+    >>> import gymnasium as gym
+    >>> class Still:  # a dynamics model
+    ...     def step(self, observations, actions):
+    ...         return observations, np.ones(len(observations)), np.zeros(len(observations), dtype=bool)
+    >>> venv = AnchoredVecEnv([lambda: gym.make("CartPole-v1")] * 8, Still(), max_episode_steps=20)
+    >>> _ = venv.reset(seed=1); _, rewards, _, _, infos = venv.step(np.zeros(8, dtype=int))
+    >>> int(infos["wmrl"]["anchored"].sum()), rewards.tolist() == [1.0] * 8
+    (1, True)
+    >>> venv.close()
+    """
+
+    def __init__(
+        self,
+        env_fns: Iterable[Callable[[], gymnasium.Env]],
+        world_model: Any,
+        group_size: int = 1,
+        anchor_fraction: float = 0.125,
+        min_anchor_groups: int = 1,
+        corrector: Corrector | None = None,
+        seed: int = 0,
+        max_episode_steps: int | None = None,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        retries: int = 2,
+        workers: int | None = None,
+        schedule: AnchorSchedule | None = None,
+    ):
+        env_fns = list(env_fns)
+        n = len(env_fns)
+        if not n:
+            raise InvalidInput("env_fns is empty: expected at least one function that makes an environment.")
+        if isinstance(group_size, bool) or not isinstance(group_size, int) or group_size < 1 or n % group_size:
+            raise InvalidInput(f"group_size={group_size!r} with {n} environments: expected a whole number that divides {n}.")
+        schedule = schedule or AnchorSchedule(anchor_fraction, 0, seed)
+        if not schedule.fraction:
+            if corrector is None or corrector.enabled:
+                raise InvalidInput(
+                    "anchor fraction 0 with the corrections on: without anchors nothing can ever be calibrated; raise anchor_fraction, "
+                    "or pass corrector=Corrector(debias=False, denoise=False)."
+                )
+            min_anchor_groups = 0
+        if isinstance(min_anchor_groups, bool) or min_anchor_groups not in range(n // group_size + 1):
+            raise InvalidInput(
+                f"min_anchor_groups={min_anchor_groups!r}: expected 0 to {n // group_size}, the number of groups."
+            )
+        self.num_envs = n
+        self.envs = [fn() for fn in env_fns]
+        _check_alike(self.envs)
+        first = self.envs[0]
+        self.kind = world_model_kind(world_model, first)
+        self.world_model = world_model
+        self.corrector = corrector or Corrector(score_range=None if self.kind == "dynamics" else (0.0, 1.0))
+        self.max_episode_steps = time_limit(first, max_episode_steps)
+        if self.kind == "dynamics" and self.max_episode_steps is None:
+            log.warning(
+                "No time limit found: predicted episodes end only by the world model's `terminated`; pass max_episode_steps."
+            )
+        self.single_observation_space, self.single_action_space = first.observation_space, first.action_space
+        self.observation_space = batch_space(self.single_observation_space, n)
+        self.action_space = batch_space(self.single_action_space, n)
+        self.render_mode, self.metadata = first.render_mode, dict(first.metadata)
+        self.set_autoreset_mode(autoreset_mode)
+        self._book = GroupBook(n, group_size, schedule, min_anchor_groups, seed)
+        workers = min(n, 32) if workers is None else workers
+        self._stepper = STEPPERS[self.kind](
+            self.envs, world_model, self.corrector, retries=retries, workers=workers, grouped=group_size > 1
+        )
+        self._buffer: Any = create_empty_array(self.single_observation_space, n=n, fn=np.zeros)
+        self._elapsed = [0] * n
+        self._over = [True] * n  # the episode has ended, the slot waits for its reset
+        self._started = False
+        self._rho = 1.0  # of this step
+        self._action: str = "none"  # what the audit asked for last
+
+    # -- the gymnasium face ------------------------------------------------------------------------------------------
+    def set_autoreset_mode(self, mode: AutoresetMode | str) -> None:
+        """NEXT_STEP: the step after the end of an episode resets. SAME_STEP: the last step does, the end is in `final_obs`."""
+        mode = AutoresetMode(mode)
+        if mode not in _MODES:
+            raise InvalidInput(f"autoreset_mode={mode}: expected NEXT_STEP or SAME_STEP, since groups restart by themselves.")
+        self.autoreset_mode = self.metadata["autoreset_mode"] = mode
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start a new episode in every slot. An integer seed restarts every random choice from it."""
+        if isinstance(seed, (int, np.integer)):
+            super().reset(seed=int(seed))
+            if hasattr(self.world_model, "seed"):
+                self.world_model.seed(int(seed))
+        if options and "reset_mask" in options:
+            raise InvalidInput("options={'reset_mask': ...}: AnchoredVecEnv resets its slots itself; leave it out.")
+        self._stepper.groups = self._book.start_all(seed)
+        self._rho = self.corrector.rho
+        infos: dict[str, Any] = {}
+        wmrl = _Columns(self.num_envs)
+        observations = []
+        for slot in range(self.num_envs):
+            observation, info = self._begin(slot, options)
+            observations.append(observation)
+            self._add(infos, wmrl, slot, info, {})
+        self._started = True
+        return self._batch(observations), wmrl.into(infos)
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        if not self._started:
+            raise ResetNeeded("step() before reset(): call reset() first.")
+        acts = list(actions) if isinstance(actions, (list, tuple)) else list(iterate(self.action_space, actions))
+        if len(acts) != self.num_envs:
+            raise InvalidInput(f"{len(acts)} actions for {self.num_envs} environments: expected one each.")
+        resetting = [i for i in range(self.num_envs) if self._over[i]]
+        dropped = [i for i in range(self.num_envs) if not self._over[i] and self._stepper.groups[i].dropped]
+        running = [i for i in range(self.num_envs) if not self._over[i] and not self._stepper.groups[i].dropped]
+        done = {i: failure(self._stepper.observations[i]) for i in dropped}
+        if running:
+            last = [self._elapsed[i] + 1 == self.max_episode_steps for i in running]
+            for i, at_limit, transition in zip(
+                running, last, self._stepper.step(running, [acts[i] for i in running], last), strict=True
+            ):
+                transition.truncated |= at_limit
+                done[i] = transition
+        self._rho = self.corrector.rho
+        rewards = np.zeros(self.num_envs)
+        terminated, truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
+        observations: list[Any] = [None] * self.num_envs
+        infos: dict[str, Any] = {}
+        finals: dict[str, Any] = {}
+        wmrl, final_wmrl = _Columns(self.num_envs), _Columns(self.num_envs)
+        for i, transition in done.items():
+            if transition.failed:
+                self._drop(self._stepper.groups[i])
+        for i in resetting:
+            self._stepper.groups[i] = self._book.start(i)
+            observations[i], info = self._begin(i, None)
+            self._add(infos, wmrl, i, info, {})
+        for i, transition in done.items():
+            observations[i], rewards[i] = transition.observation, transition.reward
+            terminated[i], truncated[i] = transition.terminated, transition.truncated
+            self._elapsed[i] += 1
+            if not (transition.terminated or transition.truncated):
+                self._add(infos, wmrl, i, transition.info, transition.wmrl)
+            elif self.autoreset_mode is AutoresetMode.NEXT_STEP:
+                self._add(infos, wmrl, i, transition.info, transition.wmrl)
+                self._end(i)
+            else:
+                self._add(finals, final_wmrl, i, transition.info, transition.wmrl)
+                self._add_info(infos, {"final_obs": transition.observation}, i)
+                self._end(i)
+                self._stepper.groups[i] = self._book.start(i)
+                observations[i], info = self._begin(i, None)
+                self._add(infos, wmrl, i, info, {})
+        if final_wmrl.any():
+            infos["final_info"], infos["_final_info"] = final_wmrl.into(finals), terminated | truncated
+        self._heed_audit()
+        return self._batch(observations), rewards, terminated, truncated, wmrl.into(infos)
+
+    def render(self) -> tuple[Any, ...]:
+        """What each environment renders; predicted episodes of a dynamics model show their last real state."""
+        return tuple(env.render() for env in self.envs)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Cancel what is pending, wait for what runs, close the environments."""
+        self._stepper.close()
+        for env in self.envs:
+            env.close()
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of each environment."""
+        return tuple(env.get_wrapper_attr(name) for env in self.envs)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute in each environment, to one value for all or to one each."""
+        if not isinstance(values, (list, tuple)):
+            values = [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise InvalidInput(f"{len(values)} values for {self.num_envs} environments: expected one each.")
+        for env, value in zip(self.envs, values, strict=True):
+            env.set_wrapper_attr(name, value)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of each environment (or read an attribute)."""
+        found = [env.get_wrapper_attr(name) for env in self.envs]
+        return tuple(f(*args, **kwargs) if callable(f) else f for f in found)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The corrector, the anchor decisions and the counters, JSON-able; episodes in flight are not part of it."""
+        return {"corrector": self.corrector.state_dict(), "groups": self._book.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken, with new episodes: call `reset()` (without a seed) next."""
+        self.corrector.load_state_dict(state["corrector"])
+        self._book.load_state_dict(state["groups"])
+        self._started = False
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+    def _begin(self, slot: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.envs[slot].reset(seed=self._stepper.groups[slot].seed, options=options)
+        self._stepper.begin(slot, observation)
+        self._elapsed[slot], self._over[slot] = 0, False
+        return observation, info
+
+    def _end(self, slot: int) -> None:
+        self._over[slot] = True
+        self._book.finish(slot)
+
+    def _drop(self, group: Group) -> None:
+        if not group.dropped:
+            group.dropped = True
+            log.warning("Group %d is dropped after an infrastructure failure; its episodes count nowhere.", group.id)
+
+    def _add(self, infos: dict[str, Any], wmrl: _Columns, slot: int, info: dict[str, Any], known: dict[str, Any]) -> None:
+        group = self._stepper.groups[slot]
+        if info:
+            own = {key: value for key, value in info.items() if key not in ("wmrl", "episode")}
+            self._add_info(infos, own, slot)
+        weight = 0.0 if group.dropped else self._rho if group.anchored else 1.0
+        wmrl.add(slot, known, group, weight)
+
+    def _batch(self, observations: list[Any]) -> Any:
+        self._buffer = concatenate(self.single_observation_space, observations, self._buffer)
+        return deepcopy(self._buffer)
+
+    def _heed_audit(self) -> None:
+        action = self.corrector.action
+        self._book.schedule.adapt(action != "none")
+        if action != self._action:
+            level = logging.WARNING if action != "none" else logging.INFO
+            log.log(level, "The audit of the anchors says %r (before: %r): %s", action, self._action, self.corrector.metrics())
+            self._action = action
+
+
+class _Columns:
+    """`infos["wmrl"]` under construction: one array a key, with a mask of the slots that have it."""
+
+    def __init__(self, n: int):
+        self._n = n
+        self._values: dict[str, np.ndarray] = {}
+        self._masks: dict[str, np.ndarray] = {}
+
+    def add(self, slot: int, known: dict[str, Any], group: Group, weight: float) -> None:
+        for key, value in known.items():
+            if value is not None:
+                self._put(key, slot, value)
+        for key, value in (("anchored", group.anchored), ("group", group.id), ("propensity", group.propensity),
+                           ("valid", not group.dropped), ("weight", weight)):  # fmt: skip
+            self._put(key, slot, value)
+
+    def _put(self, key: str, slot: int, value: Any) -> None:
+        if key not in self._values:
+            if key in _FLOATS:
+                self._values[key] = np.full(self._n, np.nan)
+            else:
+                dtype = {bool: bool, int: np.int64, float: float}.get(type(value), object)
+                self._values[key] = np.full(self._n, None, dtype=object) if dtype is object else np.zeros(self._n, dtype=dtype)
+            self._masks[key] = np.zeros(self._n, dtype=bool)
+        self._values[key][slot] = value
+        self._masks[key][slot] = True
+
+    def any(self) -> bool:
+        return bool(self._values)
+
+    def into(self, infos: dict[str, Any]) -> dict[str, Any]:
+        infos["wmrl"] = {**self._values, **{f"_{key}": mask for key, mask in self._masks.items()}}
+        infos["_wmrl"] = self._masks["group"].copy()
+        return infos
+
+
+def _check_alike(envs: Sequence[gymnasium.Env]) -> None:
+    if len({id(env.unwrapped) for env in envs}) != len(envs):
+        raise InvalidInput("env_fns returned the same environment twice: each function must make a new one.")
+    first = envs[0]
+    for i, env in enumerate(envs):
+        for what in ("observation_space", "action_space"):
+            if getattr(env, what) != getattr(first, what):
+                raise InvalidInput(
+                    f"environment {i} has the {what.replace('_', ' ')} {getattr(env, what)}, environment 0 has {getattr(first, what)}: "
+                    "expected the same in all."
+                )

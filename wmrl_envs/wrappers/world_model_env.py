@@ -1,0 +1,114 @@
+"""`WorldModelEnv`: one environment whose expensive step is predicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from wmrl_envs.correction import Corrector
+from wmrl_envs.outcome import Outcome, Solution
+from wmrl_envs.world_models.base import Episode
+from wmrl_envs.wrappers.kinds import (
+    InSpace,
+    checked_outcomes,
+    checked_rewards,
+    checked_steps,
+    instruction_of,
+    task_of,
+    time_limit,
+    world_model_kind,
+)
+
+
+class WorldModelEnv(gymnasium.Wrapper):
+    """`env` with a world model in place of its expensive part; any kind of world model, told by its method.
+
+    * `predict`: the environment proposes and observes, the model replaces `execute`.
+    * `step`: the environment only resets, the model replaces its transitions; an episode ends by the model's
+      `terminated` or, truncated, at the time limit.
+    * `score`: the environment is stepped for real, the reward is 0 until the end and the model's score there.
+
+    Args:
+        corrector: calibrates the predictions (it learns nothing here: there are no anchors); default: raw predictions.
+        max_episode_steps: time limit; default: the TimeLimit wrapper in the chain, else the spec.
+
+    `info["wmrl"]` has `predicted`, `calibrated`, `score` and `anchored=False`.
+    """
+
+    def __init__(
+        self, env: gymnasium.Env, world_model: Any, *, corrector: Corrector | None = None, max_episode_steps: int | None = None
+    ):
+        super().__init__(env)
+        self.kind = world_model_kind(world_model, env)
+        self.world_model, self.corrector = world_model, corrector
+        self.max_episode_steps = time_limit(env, max_episode_steps)
+        self._score_range = corrector.score_range if corrector is not None else None if self.kind == "dynamics" else (0.0, 1.0)
+        self._in_space = InSpace(env.observation_space) if self.kind == "dynamics" else None
+        self._observations: list[Any] = []
+        self._actions: list[Any] = []
+        self._elapsed: int | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None and hasattr(self.world_model, "seed"):
+            self.world_model.seed(seed)
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._observations, self._actions, self._elapsed = [observation], [], 0
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self._elapsed is None:
+            raise ResetNeeded("step() before reset(): call reset() first.")
+        self._elapsed += 1
+        last = self._elapsed == self.max_episode_steps
+        take = {"outcome": self._predict, "dynamics": self._imagine, "reward": self._judge}[self.kind]
+        observation, reward, terminated, truncated, info = take(action, last)
+        return observation, float(reward), bool(terminated), bool(truncated or last), info
+
+    def _calibrate(self, scores: np.ndarray, task: str | None = None) -> np.ndarray:
+        return scores if self.corrector is None else self.corrector.calibrate(scores, task)
+
+    def _predict(self, action: Any, last: bool) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        base: Any = self.unwrapped
+        known: dict[str, Any] = {}
+
+        def predict(solution: Solution) -> Outcome:
+            context = base.context()
+            (outcome,), scores = checked_outcomes(self.world_model.predict([solution], [context]), 1)
+            calibrated = float(self._calibrate(scores, context.task)[0])
+            known.update(predicted=float(scores[0]), calibrated=calibrated, score=calibrated, anchored=False, true=None)
+            return outcome.with_score(calibrated)
+
+        base.execute = predict  # shadows the method for this one step, so that every wrapper in between takes part
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        finally:
+            del base.execute
+        return observation, reward, terminated, truncated, {**info, "wmrl": {**info.get("wmrl", {}), **known}}
+
+    def _imagine(self, action: Any, last: bool) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        assert self._in_space is not None
+        before = np.asarray(self._observations[-1])[None]
+        result = self.world_model.step(before, np.asarray(action)[None])
+        observations, rewards, terminated = checked_steps(result, before, self._score_range)
+        reward = float(self._calibrate(rewards)[0])
+        observation = self._in_space(observations)[0]
+        self._observations = [observation]
+        known = {"status": "ok", "predicted": float(rewards[0]), "calibrated": reward, "score": reward, "anchored": False}
+        return observation, reward, bool(terminated[0]), False, {"wmrl": known}
+
+    def _judge(self, action: Any, last: bool) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, _, terminated, truncated, info = self.env.step(action)
+        self._observations.append(observation)
+        self._actions.append(action)
+        known: dict[str, Any] = {"status": "ok", **info.get("wmrl", {}), "anchored": False, "true": None, "score": None}
+        reward = 0.0
+        if (terminated or truncated or last) and known["status"] != "infra_error":
+            task = task_of(self.env)
+            episode = Episode(self._observations, self._actions, instruction_of(self._observations[0]), task)
+            scores = checked_rewards(self.world_model.score([episode]), 1, self._score_range)
+            reward = float(self._calibrate(scores, task)[0])
+            known |= {"predicted": float(scores[0]), "calibrated": reward, "score": reward}
+        return observation, reward, terminated, truncated, {**info, "wmrl": known}
