@@ -14,7 +14,7 @@ from typing import Any
 
 from wmrl_envs.engine import Message, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_train.config import load_config
+from wmrl_train.config import Config, load_config
 from wmrl_train.evaluate import CallablePolicy, Conversation, EnginePolicy, Policy
 
 
@@ -118,29 +118,48 @@ def _served_model(url: str, key: str | None) -> str:
 
 
 def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | None) -> NamedPolicy:
-    """A saved model in this process. A small policy of `wmrl warm-start` (`demo` is one) brings the settings it was made for."""
+    """A saved model in this process, with the settings of its run; a small policy without one has those of `laptop`."""
     from wmrl_train.agents.program import ProgramAgent
     from wmrl_train.engines.transformers import TransformersEngine
     from wmrl_train.warm_start.tokenizer import known_tasks
 
-    folder = Path(__file__).parent / "assets" / "demo" if spec == "demo" else Path(spec)
-    if not (folder / "config.json").is_file():
-        raise InvalidInput(f"--agent {spec!r}: {folder} holds no config.json; expected the directory of a saved model.")
-    engine = TransformersEngine.from_pretrained(folder)
+    model, config = _saved(spec)
+    engine = TransformersEngine.from_pretrained(model)
+    small = bool(known_tasks(engine.tokenizer))  # made by `wmrl warm-start`, like the demo policy
+    if config is None and small:
+        config = load_config("laptop")
+    tokens = max_new_tokens or (4096 if config is None else config.rollout.max_new_tokens)
     agent: Any
-    if known_tasks(engine.tokenizer):
-        laptop = load_config("laptop")
-        agent = ProgramAgent(engine.tokenizer, max_new_tokens or laptop.rollout.max_new_tokens)
-        env_kwargs = {
-            "scaffold": laptop.tasks.scaffold,
-            "max_rows": laptop.tasks.max_rows,
-            "max_turns": laptop.tasks.max_turns,
-            "timeout_s": laptop.execution.timeout_s,
-            "memory_mb": laptop.execution.memory_mb,
-        }
+    if small:
+        agent = ProgramAgent(engine.tokenizer, tokens)
     else:
         from wmrl_train.agents.research import ResearchAgent
 
-        agent, env_kwargs = ResearchAgent(engine.tokenizer, max_new_tokens or 4096), {}
+        agent = ResearchAgent(engine.tokenizer, tokens)
     policy = EnginePolicy(engine, agent, temperature=temperature, top_p=top_p)
-    return NamedPolicy(spec, policy, env_kwargs, engine.close)
+    return NamedPolicy(spec, policy, {} if config is None else _env_kwargs(config), engine.close)
+
+
+def _saved(spec: str) -> tuple[Path, Config | None]:
+    """Folder of the weights, and the configuration they were trained with: of a model, of a checkpoint, of the newest one of a run."""
+    from wmrl_train.checkpoint import latest
+
+    folder = Path(__file__).parent / "assets" / "demo" if spec == "demo" else Path(spec)
+    if (folder / "checkpoints").is_dir():
+        folder = latest(folder / "checkpoints").path
+    run = folder.parent.parent / "config.yaml" if (folder / "policy").is_dir() else None
+    model = folder if run is None else folder / "policy"
+    if not (model / "config.json").is_file():
+        raise InvalidInput(f"--agent {spec!r}: {model} holds no config.json; expected a saved model, a checkpoint or a run.")
+    return model, load_config(run) if run is not None and run.is_file() else None
+
+
+def _env_kwargs(config: Config) -> dict[str, Any]:
+    return {
+        "scaffold": config.tasks.scaffold,
+        "max_rows": config.tasks.max_rows,
+        "max_turns": config.tasks.max_turns,
+        "observation_tokens": config.tasks.observation_tokens,
+        "timeout_s": config.execution.timeout_s,
+        "memory_mb": config.execution.memory_mb,
+    }

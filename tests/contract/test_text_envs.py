@@ -36,8 +36,7 @@ def test_check_env_is_silent(dojo, env_id, competition):
         check_env(env.unwrapped, skip_render_check=False)
 
 
-@pytest.mark.parametrize("shared_memory", [True, False])
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize(("shared_memory", "context"), [(True, "fork"), (False, "fork"), (True, "spawn")])
 def test_async_vector_env_carries_text_between_processes(dojo, shared_memory, context):
     root, perfect = dojo
     envs = AsyncVectorEnv([functools.partial(make, root, max_turns=2)] * 2, shared_memory=shared_memory, context=context)
