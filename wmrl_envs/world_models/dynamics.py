@@ -77,7 +77,9 @@ class EnsembleDynamics:
         self._inputs = np.zeros((0, inputs), dtype=np.float32)
         self._targets = np.zeros((0, outputs), dtype=np.float32)
         self._ends = np.zeros(0, dtype=np.float32)
+        self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._since_fit = 0
+        self._log_balance = 0.0
 
     def seed(self, seed: int) -> None:
         """Start the stream of samples over."""
@@ -88,9 +90,8 @@ class EnsembleDynamics:
         """Take in real transitions, shapes (n, *obs), (n, *act), (n,), (n, *obs), (n,); refit if due."""
         before, after = (np.asarray(o, dtype=np.float32).reshape(-1, self._size) for o in (observations, next_observations))
         targets = np.concatenate([after - before, np.asarray(rewards, dtype=np.float32).reshape(-1, 1)], axis=1)
-        self._inputs = np.concatenate([self._inputs, self._encode(before, actions)])[-self.capacity :]
-        self._targets = np.concatenate([self._targets, targets])[-self.capacity :]
-        self._ends = np.concatenate([self._ends, np.asarray(terminated, dtype=np.float32)])[-self.capacity :]
+        ends = np.asarray(terminated, dtype=np.float32).reshape(-1)
+        self._new.append((self._encode(before, actions), targets, ends))  # joined to the others by the next fit
         self.n_transitions += len(before)
         self._since_fit += len(before)
         if self.fitted and self._since_fit >= self.refit_every:
@@ -113,6 +114,10 @@ class EnsembleDynamics:
     def fit(self) -> float:
         """Gradient steps on the transitions kept, from where the last fit ended; returns the last loss."""
         torch = self._torch
+        kept = (self._inputs, self._targets, self._ends)
+        joined = (np.concatenate(parts)[-self.capacity :] for parts in zip(kept, *self._new, strict=True))
+        self._inputs, self._targets, self._ends = joined
+        self._new.clear()
         if len(self._inputs) < 2:
             raise InvalidInput(
                 f"{len(self._inputs)} transitions: expected at least 2 before a fit; call update or collect first."
@@ -124,6 +129,7 @@ class EnsembleDynamics:
         x_scaled, y_scaled = (x - mean_x) / std_x, (y - mean_y) / std_y
         next_scaled = (x[:, : self._size] + y[:, : self._size] - mean_x[: self._size]) / std_x[: self._size]
         balance = ((1 - ends).sum() / ends.sum().clamp_min(1.0)).clamp(1.0, 20.0)  # ends are rare
+        self._log_balance = float(balance.log())
         loss = torch.zeros(())
         for _ in range(self.gradient_steps):
             # Every member sees its own batch: that, and its own start, is what makes members differ.
@@ -137,8 +143,8 @@ class EnsembleDynamics:
             loss.backward()
             self._optimizer.step()
         self.fitted, self._since_fit = True, 0
-        log.info("Dynamics ensemble fitted on %d transitions, loss %.3f.", len(x), float(loss))
-        return float(loss)
+        log.info("Dynamics ensemble fitted on %d transitions, loss %.3f.", len(x), loss.item())
+        return loss.item()
 
     # -- predicting --------------------------------------------------------------------------------------------------
     def step(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -163,7 +169,7 @@ class EnsembleDynamics:
             y = y * std_y + mean_y
             after = torch.from_numpy(before) + y[:, : self._size]
             logit = _network(torch, self._ending, ((after - mean_x[: self._size]) / std_x[: self._size])[None])[0, :, 0]
-        return after.numpy().reshape(n, *self._obs_shape), y[:, -1].numpy().astype(float), (logit > 0).numpy()
+        return after.numpy().reshape(n, *self._obs_shape), y[:, -1].numpy().astype(float), (logit > self._log_balance).numpy()
 
     def disagreement(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Standard deviation between the members' mean predictions, in units of the data's, averaged over outputs; shape (n,)."""
@@ -190,12 +196,13 @@ class EnsembleDynamics:
     def state_dict(self) -> dict[str, Any]:
         """Weights and scales as tensors (for `torch.save`, loadable with `weights_only`); transitions are not part of it."""
         return {"dynamics": [w.detach().clone() for w in self._dynamics], "ending": [w.detach().clone() for w in self._ending],
-                "scales": [s.clone() for s in self._scales], "fitted": self.fitted, "n_transitions": self.n_transitions}  # fmt: skip
+                "scales": [s.clone() for s in self._scales], "log_balance": self._log_balance, "fitted": self.fitted, "n_transitions": self.n_transitions}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         with self._torch.no_grad():
             for own, saved in zip([*self._dynamics, *self._ending], [*state["dynamics"], *state["ending"]], strict=True):
                 own.copy_(saved)
+        self._log_balance = state["log_balance"]
         self._scales, self.fitted, self.n_transitions = list(state["scales"]), state["fitted"], state["n_transitions"]
 
 
