@@ -10,7 +10,7 @@ from rich.console import Console
 
 from wmrl_envs.errors import WmrlError
 
-_COMMANDS = ("train", "evaluate", "tasks", "sandbox", "warm_start", "fidelity")
+_COMMANDS = ("train", "evaluate", "tasks", "sandbox", "warm_start", "fidelity", "demos")
 
 app = typer.Typer(
     name="wmrl",

@@ -28,6 +28,13 @@ _TURN = {  # MuJoCo draws the bottom row first
 }
 
 
+def check_orientation(name: str) -> Orientation:
+    """`name` if it is an orientation, else InvalidInput."""
+    if name not in _TURN:
+        raise InvalidInput(f"orientation={name!r}: expected one of {', '.join(_TURN)}.")
+    return name  # type: ignore[return-value]
+
+
 def turn(picture: np.ndarray, orientation: Orientation) -> np.ndarray:
     """A picture as MuJoCo draws it, (h, w, 3), in the orientation a policy was trained with."""
     return np.ascontiguousarray(_TURN[orientation](picture))
@@ -243,8 +250,7 @@ def _check_arguments(
             continue
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
             raise InvalidInput(f"{name}={value!r}: expected a whole number from {low} to {high}.")
-    if orientation not in _TURN:
-        raise InvalidInput(f"orientation={orientation!r}: expected one of {', '.join(_TURN)}.")
+    check_orientation(orientation)
     if image_size is None and (wrist_image or render_mode):
         raise InvalidInput("image_size=None draws no pictures: it goes with neither wrist_image=True nor a render_mode.")
     if render_mode not in (None, "rgb_array"):
