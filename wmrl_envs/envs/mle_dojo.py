@@ -183,8 +183,11 @@ class MLEDojoEnv(ExecutableEnv):
         episode.turn += 1
         failed_us = outcome.is_infra_error
         before = episode.best_score
+        if (
+            not failed_us
+        ):  # the score of a calibrated prediction may be above 0 where a failure is predicted: it is an expectation
+            episode.best_score = max(before, float(outcome.score))
         if outcome.status is ExecutionStatus.OK:
-            episode.best_score = max(before, outcome.score)
             episode.best_raw = _better(outcome.raw_score, episode.best_raw, episode.competition.spec.higher_is_better)
         text = self._text(outcome, episode)
         episode.history.append((episode.code, text))
@@ -273,7 +276,8 @@ class MLEDojoEnv(ExecutableEnv):
         return replace(context, overview=overview, scaffold=self.scaffold, scaffold_names=names)
 
     def _text(self, outcome: Outcome, episode: Attempts) -> str:
-        text = feedback.with_best(outcome.feedback, episode.best_raw, episode.best_score)
+        average = outcome.score if outcome.source == "predicted" else None
+        text = feedback.with_best(outcome.feedback, episode.best_raw, episode.best_score, average)
         if self.hide_score:
             text = feedback.hide_scores(text)
         return feedback.clip(text, self._feedback_characters)

@@ -17,7 +17,8 @@ EXECUTION_HEADER = "=== Code Execution Results ==="
 SUBMISSION_HEADER = "=== Submission Evaluation ==="
 HIDDEN_LINE = "Score: hidden (this environment does not show the test score)"
 _BEST_LINES = ("Best Raw Score:", "Best Position Score:")
-_SCORE_LINES = ("Private Leaderboard:", "Public Leaderboard:", "Raw Score:", "Average Position Score:", *_BEST_LINES)
+_AVERAGE = "Average Position Score:"
+_SCORE_LINES = ("Private Leaderboard:", "Public Leaderboard:", "Raw Score:", _AVERAGE, *_BEST_LINES)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def render(
     if raw_score is not None:
         lines.append(f"Raw Score: {float(raw_score)}")
     if score is not None:
-        lines.append(f"Average Position Score: {score:.4f}")
+        lines.append(f"{_AVERAGE} {score:.4f}")
     text = with_best("\n".join(lines), _first(best_raw, raw_score), _first(best_position, score))
     return hide_scores(text) if hide_score else text
 
@@ -95,12 +96,17 @@ def render_problem(problem: str) -> str:
     return f"{EXECUTION_HEADER}\nExecution failed: {problem}"
 
 
-def with_best(feedback: str, best_raw: float | None, best_position: float | None) -> str:
-    """`feedback` with its two lines about the best attempt so far rewritten; unchanged unless a submission was accepted."""
+def with_best(feedback: str, best_raw: float | None, best_position: float | None, average: float | None = None) -> str:
+    """`feedback` with its two lines about the best attempt so far rewritten; unchanged unless a submission was accepted.
+
+    `average`: rewrites the average position score too (of a prediction that was calibrated after its text was written).
+    """
     head, tail = _split(feedback)
     if "Submission successful" not in tail:
         return feedback
     tail = [line for line in tail if not line.startswith(_BEST_LINES)]
+    if average is not None:
+        tail = [f"{_AVERAGE} {average:.4f}" if line.startswith(_AVERAGE) else line for line in tail]
     for name, value in zip(_BEST_LINES, (best_raw, best_position), strict=True):
         if value is not None:
             tail.append(f"{name} {float(value)}")

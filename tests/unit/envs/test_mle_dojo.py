@@ -114,12 +114,24 @@ def test_a_predicted_outcome_takes_the_place_of_an_executed_one(make, box):
     env.reset(seed=0)
     env.propose("print(1)")
     text = "=== Code Execution Results ===\nExecution successful\n\n=== Submission Evaluation ===\nSubmission successful"
-    predicted = Outcome(ExecutionStatus.OK, 0.4, None, text, source="predicted", confidence=0.5)
+    text += "\nAverage Position Score: 0.7000"
+    predicted = Outcome(ExecutionStatus.OK, 0.7, None, text, source="predicted", confidence=0.5).with_score(0.4)
     observation, reward, *_, info = env.observe(predicted)
     assert (reward, box.jobs) == (0.4, [])
     assert (info["wmrl"]["anchored"], info["wmrl"]["predicted"], info["wmrl"]["true"]) == (False, 0.4, None)
-    assert observation.endswith("Submission successful\nBest Position Score: 0.4")
+    assert observation.endswith("Submission successful\nAverage Position Score: 0.4000\nBest Position Score: 0.4")
     assert env.context().history == (("print(1)", observation),)
+
+
+def test_a_predicted_failure_pays_what_calibration_says(make):
+    env = make()
+    env.reset(seed=0)
+    env.propose("1 / 0")
+    failed = Outcome(
+        ExecutionStatus.AGENT_ERROR, 0.0, None, "=== Code Execution Results ===\nExecution failed: no", source="predicted"
+    )
+    _, reward, *_, info = env.observe(failed.with_score(0.1))
+    assert reward == info["wmrl"]["best_score"] == info["wmrl"]["score"] == 0.1
 
 
 def test_context_is_what_the_agent_may_know_and_history_grows(make, programs):
