@@ -115,7 +115,9 @@ def _interpreter() -> Path:
     try:
         return load_environment().python
     except DataNotBuilt:
-        log.warning("no sandbox environment has been built (wmrl sandbox build): indexing the libraries of this interpreter instead")
+        log.warning(
+            "no sandbox environment has been built (wmrl sandbox build): indexing the libraries of this interpreter instead"
+        )
         return Path(sys.executable)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from wmrl_envs.world_models import static_submission
 from wmrl_envs.world_models.api_index import MISSING
-from wmrl_envs.world_models.static_values import UNKNOWN, Bound, Column, Const, Data, Dict, Func, Obj, Ref, Rows, Seq
+from wmrl_envs.world_models.static_values import UNKNOWN, Bound, Column, Const, Data, Dict, Func, Obj, Ref, Rows, Seq, Slice
 
 if TYPE_CHECKING:
     from wmrl_envs.world_models.static_interp import Interpreter
@@ -125,7 +125,7 @@ def subscript(run: Interpreter, owner: Any, key: Any) -> Any:
         inner = owner.owner
         if owner.name == "loc" and isinstance(key, Seq) and len(key.items) == 2 and isinstance(key.items[1], (Const, Seq)):
             return subscript(run, inner.but(rows=None), key.items[1])
-        return inner.but(rows=None)
+        return inner.but(rows=_sliced(run, inner.rows, key) if owner.name == "iloc" and isinstance(key, Slice) else None)
     if isinstance(owner, (Seq, Dict)) and isinstance(key, Const):
         try:
             return owner.items[key.value]
@@ -133,8 +133,12 @@ def subscript(run: Interpreter, owner: Any, key: Any) -> Any:
             if isinstance(owner, Seq) and isinstance(key.value, int):
                 run.report("runtime.index", "runtime", "IndexError", "list index out of range", 0.9)
             return UNKNOWN
+    if isinstance(owner, Seq) and isinstance(key, Slice) and key.known:
+        return Seq(owner.items[key.lower : key.upper])
     if not isinstance(owner, Data):
         return UNKNOWN
+    if isinstance(key, Slice):
+        return owner.but(rows=_sliced(run, owner.rows, key))
     if owner.kind == "frame":
         return _frame_subscript(run, owner, key)
     if isinstance(key, Const) and isinstance(key.value, str) and owner.kind == "array":
@@ -143,15 +147,30 @@ def subscript(run: Interpreter, owner: Any, key: Any) -> Any:
     if isinstance(key, Seq):
         if not key.items and owner.kind == "array":
             return owner.but(rows="0")
-        if owner.ndim == 2 and len(key.items) == 2:  # p[:, 1] keeps the rows, a slice in front is UNKNOWN
+        if owner.ndim == 2 and len(key.items) == 2:  # p[:, 1] keeps the rows
             if isinstance(key.items[1], Const) and isinstance(key.items[1].value, int):
-                keeps = key.items[0] == UNKNOWN
+                keeps = key.items[0] == Slice()
                 return owner.but(ndim=1, rows=owner.rows if keeps else None, width=1.0)
             return owner.but(width=None, exact=False)
         if key.strings() and owner.kind == "array":
             text = "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are valid indices"
             run.report("shapes.array-index", "shapes", "IndexError", text, 0.93)
     return owner.but(rows=None, ndim=None)
+
+
+def _sliced(run: Interpreter, tag: str | None, key: Slice) -> str | None:
+    """The rows that `[lower:upper]` leaves, under a tag of their own."""
+    if key == Slice():
+        return tag
+    n = run.sklearn.count(tag)
+    if not key.known or tag is None or n is None or "+" in tag:
+        return None
+    left = len(range(n)[key.lower : key.upper])
+    if left == n:
+        return tag
+    new = f"{tag}[{key.lower}:{key.upper}]"
+    run.sklearn.rows[new] = left
+    return new
 
 
 def _frame_subscript(run: Interpreter, owner: Data, key: Any) -> Any:
@@ -247,14 +266,11 @@ def elementwise(run: Interpreter, op: ast.operator, left: Any, right: Any) -> Da
             nan=nan, text=text_, meaning=meaning, rows=rows, low=None, columns=main.columns, ndim=max(a.ndim or 1, b.ndim or 1)
         )
     other = right if isinstance(left, Data) else left
-    if main.text is True and main.kind == "series" and isinstance(other, Const) and isinstance(other.value, (int, float)):
-        if not isinstance(op, (ast.Mult, ast.Mod)):
-            message = (
-                'can only concatenate str (not "int") to str'
-                if isinstance(op, ast.Add)
-                else "unsupported operand type(s) for text"
-            )
-            run.report("shapes.text-arithmetic", "shapes", "TypeError", message, 0.9)
+    number = isinstance(other, Const) and isinstance(other.value, (int, float))
+    if main.text is True and main.kind == "series" and number and not isinstance(op, (ast.Mult, ast.Mod)):
+        added = isinstance(op, ast.Add)
+        message = 'can only concatenate str (not "int") to str' if added else "unsupported operand type(s) for text"
+        run.report("shapes.text-arithmetic", "shapes", "TypeError", message, 0.9)
     keeps = (
         isinstance(op, (ast.Mult, ast.Div))
         and isinstance(other, Const)

@@ -28,6 +28,7 @@ from wmrl_envs.world_models.static_values import (
     Ref,
     Rows,
     Seq,
+    Slice,
 )
 
 MAX_STEPS = 20_000  # expressions evaluated; beyond that the rest of the program counts as unknown
@@ -307,9 +308,11 @@ class Interpreter:
         return static_calls.subscript(self, self.eval(node.value), self.eval(node.slice))
 
     def e_Slice(self, node: ast.Slice) -> Any:
-        for part in (node.lower, node.upper, node.step):
-            self.eval(part)
-        return UNKNOWN
+        lower, upper, step = (self.eval(part) for part in (node.lower, node.upper, node.step))
+        whole = all(isinstance(v, Const) and (v.value is None or isinstance(v.value, int)) for v in (lower, upper, step))
+        if not whole or step.value not in (None, 1):
+            return Slice(known=False)
+        return Slice(lower.value, upper.value)
 
     def e_Call(self, node: ast.Call) -> Any:
         function = self.eval(node.func)

@@ -50,6 +50,15 @@ class Ref:
 
 
 @dataclass(frozen=True)
+class Slice:
+    """`lower:upper` with known whole numbers or None; `known` False for anything else (a step, a variable)."""
+
+    lower: int | None = None
+    upper: int | None = None
+    known: bool = True
+
+
+@dataclass(frozen=True)
 class Rows:
     """The number of rows of some data (`len(X)`)."""
 

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from conftest import program, script, tabular
+from world_model_cases import program, script, tabular
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
