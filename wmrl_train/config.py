@@ -153,7 +153,9 @@ class CorrectionConfig(Section):
     direction: Literal["inverse", "regression"] = "inverse"
     levels: int = Field(default=10, ge=2)
     w_max: float = Field(default=4.0, ge=1)
-    fusion: Literal["ivw", "cv", "auto"] = "ivw"
+    fusion: Literal["ivw", "cv", "auto", "none"] = "ivw"
+    on_alarm: Literal["warn", "act"] = "warn"
+    """What an alarm of the audit does: "warn" logs it, "act" raises the anchors, freezes predicted groups or stops."""
     scale: Literal["none", "std"] = "none"
     """"std" divides the advantages of a group by their standard deviation; the paper's estimator does not."""
 

@@ -24,6 +24,33 @@ class LaneTime:
     calls: int = 0
 
 
+class Busy:
+    """Seconds during which anything was running, for the union of several lanes."""
+
+    def __init__(self) -> None:
+        self._lock, self._running, self._since, self._total_s = threading.Lock(), 0, 0.0, 0.0
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._running == 0:
+                self._since = time.perf_counter()
+            self._running += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._running -= 1
+            if self._running == 0:
+                self._total_s += time.perf_counter() - self._since
+
+    def take(self) -> float:
+        """Seconds since the last `take`."""
+        with self._lock:
+            now = time.perf_counter()
+            total = self._total_s + (now - self._since if self._running else 0.0)
+            self._total_s, self._since = 0.0, now
+        return total
+
+
 class Lane:
     """At most `workers` calls at a time.
 
@@ -32,15 +59,19 @@ class Lane:
         workers: calls at a time.
         cpu: how CPU seconds are measured: "process" (all threads of this process, for torch), "thread" (the calling
             thread), "none" (the caller adds them with `charge`: work done by other processes).
+        together: a clock shared with other lanes.
     """
 
-    def __init__(self, name: str, workers: int, cpu: Literal["process", "thread", "none"] = "none"):
+    def __init__(
+        self, name: str, workers: int, cpu: Literal["process", "thread", "none"] = "none", together: Busy | None = None
+    ):
         self.name, self.workers = name, workers
         self._clock = {"process": time.process_time, "thread": time.thread_time, "none": lambda: 0.0}[cpu]
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
         self._slots = threading.BoundedSemaphore(workers)
         self._lock = threading.Lock()
-        self._time, self._running, self._since = LaneTime(), 0, 0.0
+        self._own, self._together = Busy(), together
+        self._time = LaneTime()
 
     def run(self, function: Callable[..., R], *args: Any) -> R:
         """One call in this lane; waits for a slot and for the result."""
@@ -73,11 +104,8 @@ class Lane:
     def take(self) -> LaneTime:
         """The times since the last `take`, and start anew."""
         with self._lock:
-            now = time.perf_counter()
-            if self._running:
-                self._time.busy_s += now - self._since
-                self._since = now
             taken, self._time = self._time, LaneTime()
+        taken.busy_s = self._own.take()
         return taken
 
     def close(self) -> None:
@@ -85,26 +113,16 @@ class Lane:
 
     def _timed(self, function: Callable[..., R], *args: Any) -> R:
         with self._slots:
-            began, cpu = self._enter(), self._clock()
+            clocks = [self._own] + ([self._together] if self._together is not None else [])
+            for clock in clocks:
+                clock.enter()
+            began, cpu = time.perf_counter(), self._clock()
             try:
                 return function(*args)
             finally:
-                self._leave(began, self._clock() - cpu)
-
-    def _enter(self) -> float:
-        with self._lock:
-            now = time.perf_counter()
-            if self._running == 0:
-                self._since = now
-            self._running += 1
-            return now
-
-    def _leave(self, began: float, cpu_s: float) -> None:
-        with self._lock:
-            now = time.perf_counter()
-            self._running -= 1
-            self._time.work_s += now - began
-            self._time.cpu_s += cpu_s
-            self._time.calls += 1
-            if self._running == 0:
-                self._time.busy_s += now - self._since
+                with self._lock:
+                    self._time.work_s += time.perf_counter() - began
+                    self._time.cpu_s += self._clock() - cpu
+                    self._time.calls += 1
+                for clock in clocks:
+                    clock.leave()

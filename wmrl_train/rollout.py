@@ -21,7 +21,7 @@ from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.outcome import Outcome, Solution
 from wmrl_envs.world_models.base import OutcomeModel, TaskContext
 from wmrl_train.agents.base import Agent
-from wmrl_train.lanes import Lane
+from wmrl_train.lanes import Busy, Lane
 from wmrl_train.records import Group, GroupPlan, Row, Trajectory, Turn
 
 log = logging.getLogger(__name__)
@@ -65,9 +65,10 @@ class Roller:
         )
         self._group_size, self._retries = group_size, retries
         self._max_context = min(max_context or 2**31, getattr(engine, "max_context", None) or 2**31)
-        self.generation = Lane("generate", generation_workers, cpu="process")
-        self.prediction = Lane("predict", prediction_workers, cpu="thread")
-        self.execution = Lane("execute", execution_workers)
+        self.busy = Busy()  # any lane
+        self.generation = Lane("generate", generation_workers, cpu="process", together=self.busy)
+        self.prediction = Lane("predict", prediction_workers, cpu="thread", together=self.busy)
+        self.execution = Lane("execute", execution_workers, together=self.busy)
         self._cohorts = ThreadPoolExecutor(256, thread_name_prefix="cohort")
         self._idle: dict[str, list[ExecutableEnv]] = {}
         self._envs: list[ExecutableEnv] = []
