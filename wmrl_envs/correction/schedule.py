@@ -43,6 +43,7 @@ class AnchorSchedule:
         self.stratify, self.adaptive = stratify, adaptive
         self._rng = np.random.default_rng(seed)
         self._credit = 0.0  # anchors owed (or, below 0, drawn ahead)
+        self._ahead: list[tuple[bool, float]] = []  # decisions drawn ahead for groups that come one by one
         self._drawn: dict[Any, int] = {}  # task -> anchors so far
 
     def draw(
@@ -61,7 +62,7 @@ class AnchorSchedule:
             priority: weights of at least 0, one a group, used when `adaptive`.
 
         Returns:
-            (anchored, propensity), both of shape (n_groups,). The propensity is the probability, given the past, with
+            (anchored, propensity), both of shape (n_groups,). The propensity is the probability with
             which each group was drawn.
         """
         if tasks is not None and len(tasks) != n_groups:
@@ -69,6 +70,32 @@ class AnchorSchedule:
         if n_groups == 0:
             return np.zeros(0, dtype=bool), np.zeros(0)
         least = min(self.min_groups if min_groups is None else min_groups, n_groups)
+        if n_groups == 1:
+            mask, propensity = self._draw_one(bool(least))
+        else:
+            mask, propensity = self._draw_batch(n_groups, least, tasks, priority)
+        for task, anchored in zip(tasks or (), mask, strict=tasks is not None):
+            self._drawn[task] = self._drawn.get(task, 0) + int(anchored)
+        return mask, propensity
+
+    def _draw_one(self, forced: bool) -> tuple[np.ndarray, np.ndarray]:
+        """A group on its own takes the next decision of a block drawn ahead, so that it stays random at an exact fraction."""
+        if not self._ahead and self.fraction:
+            mask, propensity = self._draw_batch(min(int(np.ceil(2 / self.fraction)), 1024), 0, None, None)
+            self._ahead = list(zip(mask.tolist(), propensity.tolist(), strict=True))
+        if not forced:
+            anchored, propensity_of_it = self._ahead.pop() if self._ahead else (False, 0.0)
+            return np.array([anchored]), np.array([propensity_of_it])
+        owed = [i for i, (anchored, _) in enumerate(self._ahead) if anchored]
+        if owed:
+            del self._ahead[owed[int(self._rng.integers(len(owed)))]]
+        else:
+            self._credit = max(self._credit - 1, -1.0)
+        return np.ones(1, dtype=bool), np.ones(1)
+
+    def _draw_batch(
+        self, n_groups: int, least: int, tasks: Sequence[Any] | None, priority: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
         self._credit += self.fraction * n_groups
         owed = max(self._credit, _LEAST_SHARE * self.fraction * n_groups)  # never 0: any group might have been anchored
         expected = float(np.clip(owed, least, n_groups))
@@ -87,8 +114,6 @@ class AnchorSchedule:
         self._credit -= float(mask.sum())
         if owed < least:  # a minimum above the fraction would pile up a debt that later batches could never repay
             self._credit = max(self._credit, -float(least))
-        for task, anchored in zip(tasks or (), mask, strict=tasks is not None):
-            self._drawn[task] = self._drawn.get(task, 0) + int(anchored)
         return mask, propensity
 
     def _propensities(self, n: int, expected: float, tasks: Sequence[Any] | None, priority: Any) -> np.ndarray:
@@ -119,12 +144,14 @@ class AnchorSchedule:
     def reseed(self, seed: int) -> None:
         """Start the random stream over; what is owed and the raised fraction are forgotten."""
         self._rng, self._credit, self.fraction = np.random.default_rng(seed), 0.0, self.base_fraction
+        self._ahead = []
 
     def state_dict(self) -> dict[str, Any]:
-        return {"fraction": self.fraction, "credit": self._credit, "drawn": list(self._drawn.items()),
+        return {"fraction": self.fraction, "credit": self._credit, "ahead": [list(x) for x in self._ahead], "drawn": list(self._drawn.items()),
                 "rng": self._rng.bit_generator.state}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.fraction, self._credit = state["fraction"], state["credit"]
+        self._ahead = [(anchored, propensity) for anchored, propensity in state["ahead"]]
         self._drawn = dict(state["drawn"])
         self._rng.bit_generator.state = state["rng"]
