@@ -6,6 +6,7 @@ import os
 import resource
 
 _PAGE_MB = resource.getpagesize() / 2**20
+_INTERPRETER_BYTES = 64 << 20
 
 
 def apply(limits: dict, *, processes_in_use: int, limit_data: bool = True) -> None:
@@ -19,7 +20,8 @@ def apply(limits: dict, *, processes_in_use: int, limit_data: bool = True) -> No
     }
     if limit_data:
         # Not the address space: thread stacks, arenas and CUDA reserve far more of that than they use.
-        wanted[resource.RLIMIT_DATA] = int(limits["memory_mb"] * mib)
+        # The interpreter itself always starts; that it is above a tiny limit is then noticed by measuring.
+        wanted[resource.RLIMIT_DATA] = max(int(limits["memory_mb"] * mib), _INTERPRETER_BYTES)
     for kind, value in wanted.items():
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -71,13 +73,26 @@ def _proportional_mb(pid: int) -> float:
 
 
 def disk_mb(folders: tuple[str, ...]) -> float:
-    """MiB of disk blocks below these folders (an inode counts 1 KiB, so that empty files cannot be made without end)."""
+    """MiB of disk below these folders; a file counts its blocks and 16 KiB, so that empty ones are limited, too."""
     used = 0
     for folder in folders:
         for path, _, names in os.walk(folder):
             for name in (".", *names):
                 try:
-                    used += os.lstat(os.path.join(path, name)).st_blocks * 512 + 1024
+                    used += os.lstat(os.path.join(path, name)).st_blocks * 512 + 16384
                 except OSError:
                     continue
+    return used / 2**20
+
+
+def owned_mb(folder: str, user: int) -> float:
+    """MiB of the files of `user` directly in `folder`."""
+    used = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                info = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            used += info.st_blocks * 512 if info.st_uid == user else 0
     return used / 2**20

@@ -48,7 +48,7 @@ def build_root(job: dict, owner: int) -> None:
     os.mkdir("old")
     kernel.pivot_root(".", "old")  # the old root's own /tmp is reachable again below /old
     os.chdir("/")
-    _scratch(job["limits"], owner)
+    _scratch(job["limits"]["disk_mb"] + len(job["code"]) / 2**20, owner)
     for path in (*_SYSTEM, *_SETTINGS):
         _same_as_host(path)
     for path in (job["base_prefix"], job["venv"]):
@@ -73,10 +73,10 @@ def seal() -> None:
     kernel.set_mount_flags("/", kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV, recursive=False)
 
 
-def _scratch(limits: dict, owner: int) -> None:
-    inodes = max(20_000, 16 * int(limits["disk_mb"]))
+def _scratch(size_mb: float, owner: int) -> None:
+    inodes = max(20_000, 16 * int(size_mb))
     os.mkdir("/scratch")
-    size = f"mode=0755,size={int(limits['disk_mb'] * 1024)}k,nr_inodes={inodes}"
+    size = f"mode=0755,size={int(size_mb * 1024) + 64}k,nr_inodes={inodes}"
     kernel.mount("wmrl", "/scratch", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, size)
     os.makedirs("/dev/shm")
     for name, target in (("work", WORK), ("tmp", "/tmp"), ("shm", "/dev/shm")):

@@ -56,8 +56,8 @@ class NamespaceTier:
 class LandlockTier:
     """Landlock and seccomp, on a work directory of the host; for machines without user namespaces.
 
-    The disk limit is polled, so a fast writer can overshoot it. The solution can see (not read) the host's file names'
-    existence by `stat`, and the host's processes.
+    Weaker than namespaces: the disk limit is polled, so a fast writer can overshoot it; a solution can `stat` the host's
+    files and see its processes; without root there is no shared memory, hence no `multiprocessing.Pool`.
     """
 
     name = "landlock"
@@ -100,12 +100,14 @@ class LandlockTier:
             read += [*_without_packages(f"{prefix}/lib"), f"{prefix}/bin"]
         read += [venv, self.data, self.box, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/proc/self"]
         read += ["/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory", "/proc/filesystems"]
-        landlock.restrict(
-            read, [self.work, self.tmp, "/dev/null", "/dev/shm", *self.job.get("devices", ())], [f"{prefix}/lib", "/usr/lib"]
-        )
+        write = [self.work, self.tmp, "/dev/null", *self.job.get("devices", ())]
+        if self.as_root:  # else the files there would be ours as much as the solution's: it could read and remove them
+            write.append("/dev/shm")
+        landlock.restrict(read, write, [f"{prefix}/lib", "/usr/lib"])
 
     def disk_mb(self) -> float:
-        return limits.disk_mb((self.work, self.tmp))
+        shared = limits.owned_mb("/dev/shm", self.owner) if self.as_root else 0.0
+        return limits.disk_mb((self.work, self.tmp)) + shared
 
     def clean(self) -> None:
         remove_tree(self.folder)
@@ -133,12 +135,13 @@ def folder_name(kind: str, pid: int) -> str:
 
 
 def start_time(pid: int) -> int:
-    """When a process began, in clock ticks since boot; 0 if there is no such process."""
+    """When a process began, in clock ticks since boot; 0 if there is no such process, or only its remains."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
-            return int(f.read().rsplit(b")", 1)[1].split()[19])
+            fields = f.read().rsplit(b")", 1)[1].split()
     except (OSError, IndexError):
         return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def kill_descendants(pid: int) -> None:

@@ -1,0 +1,135 @@
+"""The attack scripts of `tests/attacks` (see its README) in every tier of this machine.
+
+The harness around each also checks that the host is untouched: processes, files, data, answers, itself.
+"""
+
+import os
+import socket
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.unit.execution.conftest import processes_of, wait_until
+from wmrl_envs.execution import ExecutionLimits
+from wmrl_envs.outcome import ExecutionStatus as Status
+
+ATTACKS = Path(__file__).parents[2] / "attacks"
+ENDED = {Status.OK, Status.AGENT_ERROR}
+# script: (allowed statuses, wall limit, what stdout must have)
+EXPECTED = {
+    "a01_fork_bomb": ({Status.OK, Status.PROCESSES}, 8, "fork refused after"),
+    "a02_memory_hog": ({Status.MEMORY}, 20, ""),
+    "a03_memory_hog_children": ({Status.MEMORY}, 20, ""),
+    "a04_ignore_sigterm": ({Status.TIMEOUT}, 2, "looping"),
+    "a06_fill_disk": ({Status.OK, Status.DISK}, 20, "stopped 0 27"),
+    "a07_read_secrets": (ENDED, 8, "denied /etc/shadow"),
+    "a08_network": (ENDED, 20, "denied udp echo"),
+    "a10_fifo_submission": ({Status.INVALID_SUBMISSION}, 8, ""),
+    "a11_dir_submission": ({Status.INVALID_SUBMISSION}, 8, ""),
+    "a12_huge_submission": ({Status.INVALID_SUBMISSION}, 8, "truncate 27"),
+    "a14_stdout_flood": ({Status.OUTPUT}, 8, "AAAA"),
+    "a15_binary_output": ({Status.OK}, 8, "\ufffd"),
+    "a17_kill_parent": (ENDED | {Status.TIMEOUT}, 3, "denied"),
+    "a19_segfault": ({Status.AGENT_ERROR}, 8, "before"),
+    "a21_background_thread": ({Status.TIMEOUT}, 2, "main done"),
+    "a23_delete_cwd": (ENDED, 8, ""),
+    "a26_setuid_escape": ({Status.OK, Status.TIMEOUT}, 20, "denied unshare userns"),
+    "a27_recursion_cpu_threads": ({Status.OK}, 20, "cpu seconds used"),
+    # ours: what the given ones leave out
+    "b01_forged_protocol": (ENDED | {Status.PROCESSES}, 8, "tried"),
+    "b02_orphans": ({Status.OK}, 8, "left behind"),
+    "b03_hard_link_submission": ({Status.INVALID_SUBMISSION}, 8, ""),
+    "b04_change_data": (ENDED, 8, "denied"),
+    "b05_shared_memory": ({Status.OK, Status.DISK}, 8, ""),
+    "b06_other_packages": (ENDED, 8, "looked"),
+    "b07_many_files": ({Status.OK, Status.DISK}, 30, ""),
+    "b08_locked_folders": (ENDED, 8, "locked"),
+}
+
+
+@contextmanager
+def listeners():
+    """Where the network attacks would get through: TCP 18765, UDP 18766 and an abstract socket; yields what was heard."""
+    heard = []
+    with ExitStack() as stack:
+        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 18765)))
+        udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        udp.bind(("127.0.0.1", 18766))
+        abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+        abstract.bind("\0wmrl-abstract")
+        abstract.listen()
+        yield heard
+        for server in (tcp, abstract):
+            server.setblocking(False)
+            with suppress(BlockingIOError):
+                server.accept()[0].close()
+                heard.append("connection")
+        udp.setblocking(False)
+        with suppress(BlockingIOError):
+            heard.append(udp.recv(10))
+
+
+def state_of(folder):
+    """Everything about the files of a folder that a program could change."""
+    return {
+        str(path.relative_to(folder)): (
+            path.lstat().st_mode,
+            path.lstat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+def test_every_given_script_is_expected_to_do_something():
+    assert {path.stem for path in ATTACKS.glob("*.py")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("fixture", ["warm_box", "landlock_box"])
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_attack(name, fixture, request, data_dir, monkeypatch):
+    box = request.getfixturevalue(fixture)
+    monkeypatch.setenv("SECRET_KEY", "SECRET")
+    answers = data_dir.parent / "answers"
+    answers.mkdir()
+    (answers / "test_labels.csv").write_text("SECRET")
+    statuses, timeout_s, words = EXPECTED[name]
+    limits = ExecutionLimits(
+        timeout_s=timeout_s, memory_mb=1024, processes=64, output_bytes=65536, file_mb=64, disk_mb=256, submission_mb=8
+    )
+    box.run("pass", data_dir, limits)  # the warm server is there before we look
+    before = processes_of(os.getpid())
+    files = set(os.listdir(tempfile.gettempdir())) | set(os.listdir("/dev/shm"))
+    data = state_of(data_dir.parent)
+    with listeners() as heard:
+        began = time.monotonic()
+        run = box.run((ATTACKS / f"{name}.py").read_text(), data_dir, limits)
+        took = time.monotonic() - began
+    assert run.status in statuses, run
+    assert "ATTACK-OK" not in run.stdout + run.stderr, run
+    assert words in run.stdout, run
+    assert took < timeout_s + 5
+    assert not heard
+    assert run.status is Status.OK or run.submission is None
+    assert len(run.stdout) <= limits.output_bytes
+    assert state_of(data_dir.parent) == data
+    assert wait_until(lambda: processes_of(os.getpid()) <= before)
+    assert (
+        not {
+            name
+            for name in set(os.listdir(tempfile.gettempdir())) | set(os.listdir("/dev/shm"))
+            if "wmrl" in name or "attack" in name
+        }
+        - files
+    )
+    if os.geteuid() == 0:  # then solutions have users of their own
+        assert not [
+            process
+            for process in psutil.process_iter(["uids"])
+            if process.info["uids"].real >= 0x10000000 and process.ppid() == 1
+        ]
+    assert box.run("print('alive')", data_dir, limits).stdout == "alive\n"
