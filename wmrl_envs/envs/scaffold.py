@@ -91,8 +91,8 @@ def describe(competition: Competition, max_rows: int | None = None) -> dict[str,
 
     Returns:
         `num`, `cat`, `text`, `date`: column names by kind (all empty for pictures); `nan`: columns with a missing value
-        in train or test; `rows`, `test_rows`; `target`: target columns; `target_kind`: "reg", "bin", "multi", "ord"
-        (ordered classes) or "mlabel" (several targets); `image`: (height, width) or None; `names`: every name the program may use.
+        in train or test; `levels`: number of values of each `cat` column; `rows`, `test_rows`; `target`: target columns;
+        `target_kind`: "reg", "bin", "multi", "ord" (ordered classes) or "mlabel" (several targets); `image`: (height, width) or None; `names`: every name the program may use.
 
     Raises:
         InvalidInput: the competition has no train.csv, test.csv and sample_submission.csv of the plain shape.
@@ -122,7 +122,7 @@ def _describe(folder: Path, _version: int, metric: str, max_rows: int | None) ->
     train, test = pd.read_csv(folder / "train.csv"), pd.read_csv(folder / "test.csv")
     key = pd.read_csv(folder / "sample_submission.csv", nrows=1).columns[0]
     target = [c for c in train if c not in test]
-    found: dict[str, Any] = {"num": [], "cat": [], "text": [], "date": [], "nan": [], "image": None}
+    found: dict[str, Any] = {"num": [], "cat": [], "text": [], "date": [], "nan": [], "levels": {}, "image": None}
     if (folder / "images.npz").is_file():
         with np.load(folder / "images.npz") as images:
             found["image"] = tuple(int(n) for n in images["test"].shape[1:3])
@@ -130,6 +130,8 @@ def _describe(folder: Path, _version: int, metric: str, max_rows: int | None) ->
         for column in train.columns.drop([key, *target]):
             kind = _kind(train[column])
             found[kind].append(column)
+            if kind == "cat":
+                found["levels"][column] = int(train[column][:max_rows].nunique(dropna=False))
             if kind != "text" and (train[column][:max_rows].isna().any() or test[column].isna().any()):
                 found["nan"].append(column)
     found |= {"rows": len(train[:max_rows]), "test_rows": len(test), "target": target, "names": list(NAMES)}

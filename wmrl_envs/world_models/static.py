@@ -225,7 +225,7 @@ def _strongest(findings: Sequence[Finding], confidence: Any) -> dict[str, float]
 
 def id_of(context: TaskContext) -> Any:
     """A hashable key of what the analysis reads from a context."""
-    names = tuple((k, tuple(v) if isinstance(v, (list, tuple)) else v) for k, v in sorted(context.scaffold_names.items()))
+    names = repr(sorted(context.scaffold_names.items()))
     files = tuple((f.name, f.rows, tuple(f.columns.items())) for f in context.files)
     return (
         context.task,

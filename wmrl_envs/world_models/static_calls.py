@@ -49,6 +49,11 @@ NUMERIC_RESULT = {
     "contains",
     "isin",
 }
+FACTORIES = {
+    "make_pipeline": "sklearn.pipeline.Pipeline",
+    "make_union": "sklearn.pipeline.FeatureUnion",
+    "make_column_transformer": "sklearn.compose.ColumnTransformer",
+}
 FRAME_MEMBERS = {"frame": "pandas.DataFrame", "series": "pandas.Series", "array": "numpy.ndarray"}
 
 
@@ -65,24 +70,21 @@ def attribute(run: Interpreter, owner: Any, name: str) -> Any:
     if isinstance(owner, Data):
         return _data_attribute(run, owner, name)
     if isinstance(owner, Obj):
-        entry = run.index.resolve(owner.path)
-        known = isinstance(entry, dict) and entry["t"] == "class" and owner.path.startswith("sklearn.")
-        if (
-            isinstance(entry, dict)
-            and known
-            and name not in entry["members"]
-            and not name.startswith("_")
-            and not name.endswith("_")
-        ):
-            signature = entry["sig"] or {"p": [], "k": [], "kw": True}
-            if (
-                name not in signature["p"] + signature["k"]
-                and not signature["kw"]
-                and name not in ("predict_proba", "decision_function")
-            ):
-                run.report("api.attribute", "api", "AttributeError", f"'{owner.name}' object has no attribute '{name}'", 0.95)
-        return Bound(owner, name)
+        _check_member(run, owner, name)
     return Bound(owner, name)
+
+
+def _check_member(run: Interpreter, owner: Obj, name: str) -> None:
+    """An attribute that a scikit-learn object cannot have. Fitted attributes end in "_" and are not judged."""
+    path = FACTORIES.get(owner.name, owner.path)
+    entry = run.index.resolve(path)
+    if not isinstance(entry, dict) or entry["t"] != "class" or not path.startswith("sklearn."):
+        return
+    signature = entry["sig"] or {"p": [], "k": [], "kw": True}
+    known = {*entry["members"], *signature["p"], *signature["k"], "predict_proba", "decision_function"}
+    if name not in known and not signature["kw"] and not name.startswith("_") and not name.endswith("_"):
+        text = f"'{path.rpartition('.')[2]}' object has no attribute '{name}'"
+        run.report("api.attribute", "api", "AttributeError", text, 0.95)
 
 
 def _data_attribute(run: Interpreter, owner: Data, name: str) -> Any:
@@ -484,7 +486,7 @@ def _data_method(run: Interpreter, owner: Data, name: str, args: list[Any], kwar
             return owner.but(
                 kind="series" if owner.kind == "frame" else "array", columns=None, ndim=1, width=1.0, meaning=label
             )
-        return Data(rows=None, ndim=None, nan=owner.nan if owner.nan is False else None)
+        return Data(rows=None, ndim=None, nan=owner.nan if owner.nan is False else None) if owner.kind == "array" else UNKNOWN
     if name in SAME_SHAPE:
         changes: dict[str, Any] = {}
         if name == "fillna":

@@ -53,12 +53,12 @@ def analyze(solution: Solution, context: TaskContext, index: ApiIndex) -> Analys
     run = Interpreter(context, index, names, rows)
     run.run(tree)
     findings += run.findings
-    if not run.ended and not run.saved and context.scaffold != "unknown":
+    if run.complete and not run.ended and not run.saved:
         findings += _nothing_written(code, context)
     findings.sort(key=lambda f: f.line)
     fatal = next((f for f in findings if f.confidence >= 0.9), None)
     cpu_s, family = estimate_cpu_s(run.fits, run.sklearn)
-    return Analysis(findings, fatal, cpu_s, family, describe_program(run, context, cpu_s))
+    return Analysis(findings, fatal, cpu_s, family, describe_program(run, context, cpu_s), run.complete)
 
 
 def _compiled(code: str) -> ast.Module | Finding | None:
@@ -129,8 +129,14 @@ def _scope(context: TaskContext) -> tuple[dict[str, Any], dict[str, int]]:
     groups = {k: [str(c) for c in given.get(k) or ()] for k in ("num", "cat", "text", "date")}
     with_nan = given.get("nan")
     missing = None if with_nan is None else {str(c) for c in with_nan}
+    levels = given.get("levels") or {}
     columns = {
-        c: Column(text=k != "num", nan=False if k == "text" else None if missing is None else c in missing, date=k == "date")
+        c: Column(
+            text=k != "num",
+            nan=False if k == "text" else None if missing is None else c in missing,
+            date=k == "date",
+            card=levels.get(c) if k == "cat" else None,
+        )
         for k, group in groups.items()
         for c in group
     }

@@ -64,7 +64,7 @@ def _fit_s(fit: Fit, rules: SklearnRules) -> float:
         linear = model.get("kernel", None, "rbf") == "linear"
         cost = 4e-9 * n * n * min(active, 60.0) * (1.0 + (_number(model, "C", 1.0) if linear else 0.0))
         if linear and not fit.inputs.scaled:
-            cost *= 12.0  # features of different size: libsvm hardly converges
+            cost *= 20.0  # features of different size: libsvm hardly converges
         return cost * (5.0 if model.get("probability") is True else 1.0)
     if family == "LinearSV":
         return 2e-7 * n * active * max(_number(model, "C", 1.0), 0.1) * 3
@@ -85,7 +85,7 @@ def _fit_s(fit: Fit, rules: SklearnRules) -> float:
         return 0.01 + 1e-8 * n * active * 3.0 / max(_number(model, "alpha", 1.0), 0.003)
     if family == "LinearDiscriminantAnalysis":
         return 1e-9 * n * d * min(n, d)
-    return 0.01 + 2e-9 * n * active * min(d, 500.0)
+    return 0.01 + (5e-8 * n * active if sparse else 2e-9 * n * d * min(d, 500.0))
 
 
 def estimate_cpu_s(fits: list[Fit], rules: SklearnRules) -> tuple[float, str]:

@@ -6,6 +6,7 @@ Nothing of the program runs. Every value may be unknown, and unknown never fails
 from __future__ import annotations
 
 import ast
+import logging
 import posixpath
 from collections.abc import Mapping
 from typing import Any
@@ -30,6 +31,8 @@ from wmrl_envs.world_models.static_values import (
     Seq,
     Slice,
 )
+
+log = logging.getLogger(__name__)
 
 MAX_STEPS = 20_000  # expressions evaluated; beyond that the rest of the program counts as unknown
 MAX_UNROLLED = 24  # items of a loop that are followed one by one
@@ -60,6 +63,7 @@ class Interpreter:
         self.targets: Data | None = names.get("y") if isinstance(names.get("y"), Data) else None
         self.sklearn = SklearnRules(index, self.report, dict(rows))
         self.ended = False
+        self.complete = True
 
     # ---- reporting ----------------------------------------------------------------------------------------------
     def report(self, rule: str, aspect: str, error_type: str, message: str, confidence: float) -> None:
@@ -80,7 +84,10 @@ class Interpreter:
         except (ProgramEnds, _Return):
             self.ended = True
         except (OutOfBudget, RecursionError):
-            pass
+            self.complete = False
+        except Exception:  # a gap in our rules must not end a training run; what was found so far counts
+            log.warning("static analysis gave up at line %d of a program", self.line, exc_info=True)
+            self.complete = False
 
     def block(self, body: list[ast.stmt]) -> None:
         for statement in body:

@@ -333,7 +333,7 @@ class SklearnRules:
                 else [s.items[1] for s in getattr(step.get("transformer_list", 0), "items", []) if isinstance(s, Seq)]
             )
             outputs = [self.transform(i, data) for i in inner]
-            return _stack(outputs, data.rows, 0.0)
+            return _stack(outputs, data.rows, 2.0)
         if step.name in VECTORIZERS:
             return self._vectorize(step, data)
         return self._plain(step, data)
@@ -384,8 +384,10 @@ class SklearnRules:
         name = step.name
         out.scaled = data.scaled or name in SCALERS | {"OneHotEncoder"}
         if name == "OneHotEncoder":
-            cards = [c.card or TYPICAL_CARDINALITY for c in (data.columns or {}).values()]
+            columns = list((data.columns or {}).values())
+            cards = [c.card or TYPICAL_CARDINALITY for c in columns]
             out.width = float(sum(cards)) if cards else (None if width is None else width * TYPICAL_CARDINALITY)
+            out.filled = float(len(cards)) if cards and all(c.card for c in columns) and not step.get("min_frequency") else None
             out.nan, out.sparse, out.low = False, step.get("sparse_output", None, True) is not False, 0.0
         elif name == "OrdinalEncoder":
             out.nan = data.nan if "encoded_missing_value" not in step.kwargs else False
@@ -488,20 +490,25 @@ def _stack(outputs: list[Any], rows: str | None, threshold: float) -> Any:
     width = sum(k.width or TYPICAL_CARDINALITY for k in known)
     sparse: bool | None = any(flags)
     if sparse:
-        filled = sum(
-            (k.width or TYPICAL_CARDINALITY)
-            if not k.sparse
-            else min(k.width or 50.0, 30.0) / (1.0 if (k.width or 0) > 200 else TYPICAL_CARDINALITY)
-            for k in known
-        )
+        exact = all(k.width and (k.filled or not k.sparse) for k in known)
+        filled = sum(_filled(k) for k in known)
         density = filled / max(width, 1.0)
-        sparse = True if density < 0.5 * threshold else (None if density < 1.5 * threshold else False)
+        margin = 1.05 if exact else 2.0
+        sparse = True if density < threshold / margin else (None if density < threshold * margin else False)
     nan = True if any(k.nan is True for k in known) else (None if any(k.nan is None for k in known) else False)
     text = True if any(k.text is True for k in known) else (None if any(k.text is None for k in known) else False)
     low = min((k.low for k in known if k.low is not None), default=None) if all(k.low is not None for k in known) else None
     return Data(
         "array", rows=rows, nan=nan, text=text, sparse=sparse, width=width, ndim=2, low=low, scaled=all(k.scaled for k in known)
     )
+
+
+def _filled(part: Data) -> float:
+    """Non-zero entries a row."""
+    width = part.width or TYPICAL_CARDINALITY
+    if not part.sparse:
+        return width
+    return part.filled or (min(width, 30.0) if width > 200 else width / TYPICAL_CARDINALITY)
 
 
 def _search_size(model: Obj) -> float:

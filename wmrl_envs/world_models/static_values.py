@@ -85,6 +85,7 @@ class Data:
         rows: a tag that stands for the number of rows ("train", "test", "train+train"); None if not known.
         meaning: of predictions: "proba", "label" or "real".
         exact: `width` is exactly the number of features, not an estimate.
+        filled: non-zero entries a row of a sparse matrix, if known.
         scaled: every feature is of order one.
         low: a lower bound of the values that is certain (0.0 after clipping), else None.
     """
@@ -102,6 +103,7 @@ class Data:
     low: float | None = None
     exact: bool = False
     scaled: bool = False
+    filled: float | None = None
 
     def but(self, **changes: Any) -> Data:
         """A changed copy."""

@@ -1,8 +1,8 @@
 import json
 
 import pytest
-from world_model_cases import program, tabular
 
+from tests.unit.world_models.world_model_cases import program, tabular
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.outcome import ExecutionStatus, Outcome
 from wmrl_envs.world_models.ensemble import MIN_PAIRS, EnsembleWorldModel

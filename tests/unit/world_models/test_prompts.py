@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from world_model_cases import script
-
+from tests.unit.world_models.world_model_cases import script
 from wmrl_envs.world_models import prompts
 from wmrl_envs.world_models.prompts import ALL_CHECKS
 

@@ -1,6 +1,6 @@
 import pytest
-from world_model_cases import ScriptedEngine, answer, program, script, tabular
 
+from tests.unit.world_models.world_model_cases import ScriptedEngine, answer, program, script, tabular
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.outcome import ExecutionStatus, Solution
 from wmrl_envs.world_models.aggregate import AggregationWeights

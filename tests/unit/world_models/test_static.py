@@ -1,8 +1,8 @@
 import json
 
 import pytest
-from world_model_cases import program, script, tabular
 
+from tests.unit.world_models.world_model_cases import program, script, tabular
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.world_models.base import OutcomeModel
