@@ -10,7 +10,7 @@ from wmrl_train.warm_start.build import WarmStartConfig, conversations, encode, 
 from wmrl_train.warm_start.grammar import write_program
 from wmrl_train.warm_start.tokenizer import known_tasks, train_tokenizer
 
-QUICK = WarmStartConfig(steps=60, programs=12, batch=6, broken=0.0, anonymous=0.0, second_turn=0.0)
+QUICK = WarmStartConfig(steps=40, programs=12, batch=6, broken=0.0, anonymous=0.0, second_turn=0.0)
 
 
 @pytest.fixture(scope="module")
