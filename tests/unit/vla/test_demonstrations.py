@@ -140,11 +140,10 @@ def test_statistics_leave_the_gripper_alone():
 
 
 class TestHdf5:
-    h5py = pytest.importorskip("h5py")
-
     def file(self, path, drop=(), convention="opengl", steps=4):
+        h5py = pytest.importorskip("h5py")
         rng = np.random.default_rng(0)
-        with self.h5py.File(path, "w") as f:
+        with h5py.File(path, "w") as f:
             data = f.create_group("data")
             data.attrs["problem_info"] = json.dumps({"language_instruction": ["turn on the stove"]})
             data.attrs["macros_image_convention"] = convention
@@ -185,6 +184,7 @@ class TestHdf5:
             list(load_demonstrations(path, "none"))
 
     def test_a_file_that_is_no_hdf5_is_named(self, tmp_path):
+        pytest.importorskip("h5py")
         path = tmp_path / "x.hdf5"
         path.write_text("hello")
         with pytest.raises(InvalidInput, match=r"x\.hdf5: not a readable HDF5 file"):
