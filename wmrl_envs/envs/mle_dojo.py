@@ -173,7 +173,8 @@ class MLEDojoEnv(ExecutableEnv):
             from wmrl_envs.tasks import grade
 
             execution = self.sandbox.run_job(self.job(solution))
-            return grade(competition, execution, limits=self.limits), execution
+            outcome = grade(competition, execution, limits=self.limits)
+            return replace(outcome, details={**outcome.details, "cached": execution.cached}), execution
         except InfrastructureError as error:
             text = f"{feedback.EXECUTION_HEADER}\nExecution not completed: a failure of the environment. This attempt is not scored."
             return Outcome(ExecutionStatus.INFRA_ERROR, feedback=text, details={"error": str(error)}), execution
