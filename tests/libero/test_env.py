@@ -189,6 +189,31 @@ class TestStove:
         assert controllers.drive(stove, noise=0.05, seed=0)
 
 
+class _PictureBrightness:
+    """Test double of a reward model: the mean of the last picture."""
+
+    def score(self, episodes):
+        return np.array([e.observations[-1]["image"].mean() / 255 for e in episodes])
+
+
+def test_a_reward_model_pays_at_the_end_of_an_episode_stepped_for_real(env):
+    from wmrl_envs import WorldModelEnv
+
+    core = env.unwrapped
+    core.max_steps, limit = 16, core.max_steps
+    try:
+        judged = WorldModelEnv(env, _PictureBrightness())
+        judged.reset(seed=0)
+        _, reward, _, truncated, info = judged.step(actions(0)[0])
+        assert (reward, truncated) == (0.0, False)
+        last, reward, _, truncated, info = judged.step(actions(0)[1])
+        assert truncated
+        assert reward == info["wmrl"]["predicted"] == pytest.approx(last["image"].mean() / 255)
+        assert info["wmrl"]["anchored"] is False
+    finally:
+        core.max_steps = limit
+
+
 def test_near_stove_starts_are_within_reach_of_blind_turning(tmp_path, env):
     env.close()
     file = controllers.near_stove(tmp_path / "near_stove.npz")
