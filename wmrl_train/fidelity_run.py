@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from wmrl_envs.errors import DataNotBuilt, InvalidInput
+from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_envs.tasks.feedback import SubmissionProblem, render
@@ -45,7 +45,9 @@ def load_corpus(path: Path) -> list[Executed]:
         DataNotBuilt: the data of a task it names has not been prepared.
     """
     if not path.is_file():
-        raise InvalidInput(f"corpus {str(path)!r} does not exist: give the path of a .jsonl or .jsonl.xz file of executed programs.")
+        raise InvalidInput(
+            f"corpus {str(path)!r} does not exist: give the path of a .jsonl or .jsonl.xz file of executed programs."
+        )
     data = path.read_bytes()
     text = lzma.decompress(data).decode() if path.suffix == ".xz" else data.decode()
     records = []
@@ -91,7 +93,9 @@ def _outcome(r: dict[str, Any], board: Any) -> Outcome:
     error = None
     if status is ExecutionStatus.INVALID_SUBMISSION and r["problem"]:
         error = SubmissionProblem("InvalidSubmissionError", "Submission validation failed", r["problem"])
-    text = render(run, position=position, raw_score=r["raw_score"], error=error, limits=ExecutionLimits(timeout_s=r["timeout_s"]))
+    text = render(
+        run, position=position, raw_score=r["raw_score"], error=error, limits=ExecutionLimits(timeout_s=r["timeout_s"])
+    )
     score = position.score if position is not None and status is ExecutionStatus.OK else 0.0
     return Outcome(status, score, r["raw_score"], text, "executed", 1.0, r["wall_s"], r["cpu_s"], tier=r["tier"])
 
@@ -122,6 +126,34 @@ def execute_fresh(tasks: Sequence[str], programs: int, seed: int, max_rows: int 
     return result
 
 
+def collect(
+    *,
+    corpus: Path,
+    fresh: int,
+    tasks: Sequence[str] | None,
+    seed: int,
+    limit: int | None,
+    max_rows: int | None,
+    timeout_s: float,
+) -> list[Executed]:
+    """The programs to measure on: stored ones, or `fresh` new ones for each task."""
+    if fresh < 0 or (limit is not None and limit < 1):
+        raise InvalidInput(f"--fresh {fresh}, --limit {limit}: expected numbers of programs of at least 1.")
+    if fresh:
+        from wmrl_envs.tasks import list_competitions
+
+        programs = execute_fresh(tasks or list_competitions(source="builtin"), fresh, seed, max_rows, timeout_s)
+    else:
+        programs = load_corpus(corpus)
+        unknown = sorted(set(tasks or ()) - {e.context.task for e in programs})
+        if unknown:
+            raise InvalidInput(f"--tasks {', '.join(unknown)}: the corpus {corpus} has no program of it.")
+        programs = [e for e in programs if tasks is None or e.context.task in tasks]
+    if limit is not None and limit < len(programs):
+        programs = [programs[i] for i in sorted(drawn(programs, limit, seed))]
+    return programs
+
+
 # ---- measuring ------------------------------------------------------------------------------------------------------
 def predict(model: OutcomeModel, programs: Sequence[Executed]) -> tuple[list[Pair], float]:
     """Pairs in order, and the seconds a program took."""
@@ -131,7 +163,8 @@ def predict(model: OutcomeModel, programs: Sequence[Executed]) -> tuple[list[Pai
         batch = programs[i : i + BATCH]
         answers = model.predict([e.solution for e in batch], [e.context for e in batch])
         pairs += [
-            Pair(e.context.task, e.context.category, a, e.outcome, e.origin, e.fault) for e, a in zip(batch, answers, strict=True)
+            Pair(e.context.task, e.context.category, a, e.outcome, e.origin, e.fault)
+            for e, a in zip(batch, answers, strict=True)
         ]
     return pairs, (time.perf_counter() - start) / max(len(programs), 1)
 
@@ -192,14 +225,3 @@ def _figures(pairs: list[Pair], seen: list[Pair], seconds: float, model: Outcome
     figures["by_task"], figures["by_category"] = by(pairs, "task", seed), by(pairs, "category", seed)
     figures["by_fault"] = by_fault(pairs)
     return figures
-
-
-def require_data(tasks: Sequence[str]) -> None:
-    """Raise `DataNotBuilt` unless every task has been prepared."""
-    from wmrl_envs.tasks import load_competition
-
-    for slug in tasks:
-        try:
-            load_competition(slug)
-        except FileNotFoundError as error:
-            raise DataNotBuilt(f"{slug}: {error}") from None

@@ -1,9 +1,63 @@
-"""Subcommands: to be filled."""
+"""`wmrl fidelity`: how faithful world models are, against programs that were really executed."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
+
+CORPUS = Path("benchmarks/boards/executed.jsonl.xz")
+_MODEL = "static, simulator, or both with a comma between (then their mean is measured too)."
 
 
 def register(app: typer.Typer) -> None:
-    """Add these subcommands to `app`."""
+    """Add this subcommand to `app`."""
+    app.command("fidelity")(fidelity)
+
+
+def fidelity(
+    model: Annotated[str, typer.Option(help=_MODEL)] = "static",
+    corpus: Annotated[Path, typer.Option(help="Stored executed programs, .jsonl or .jsonl.xz.")] = CORPUS,
+    fresh: Annotated[int, typer.Option(help="Instead of a stored corpus: programs to execute now for each task.")] = 0,
+    tasks: Annotated[
+        str | None, typer.Option(help="Slugs with commas between (default: all; --fresh: the built-in ones).")
+    ] = None,
+    split: Annotated[str, typer.Option(help="What is measured: heldout, train or all.")] = "heldout",
+    anchors: Annotated[int, typer.Option(help="Executed programs a learning model is given first.")] = 200,
+    limit: Annotated[int | None, typer.Option(help="At most this many programs, drawn at random.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    engine: Annotated[str, typer.Option(help="Of the simulator: transformers, vllm or openai.")] = "transformers",
+    engine_model: Annotated[str | None, typer.Option(help="Model directory, or the name a server knows it by.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Of an OpenAI-compatible server.")] = None,
+    layout: Annotated[str, typer.Option(help="Of the simulator's prompts: shared-prefix or paper.")] = "shared-prefix",
+    context_tokens: Annotated[int, typer.Option(help="Longest prompt of the simulator.")] = 12_288,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer of the simulator.")] = 1024,
+    data_report: Annotated[bool, typer.Option(help="Give the simulator the verified data report of each task.")] = False,
+    max_rows: Annotated[int | None, typer.Option(help="--fresh: training rows the scaffold loads.")] = 1000,
+    timeout_s: Annotated[float, typer.Option(help="--fresh: seconds a program may take.")] = 20.0,
+    out: Annotated[Path, typer.Option(help="Folder for fidelity.json and fidelity.html.")] = Path("runs/fidelity"),
+) -> None:
+    """Measure world models: validity, ranking, calibration, feedback and cost, by task, category and kind of error."""
+    from wmrl_train import fidelity_models, fidelity_report, fidelity_run
+
+    slugs = [s.strip() for s in tasks.split(",") if s.strip()] if tasks else None
+    makers = fidelity_models.makers(
+        model,
+        engine=engine,
+        engine_model=engine_model,
+        base_url=base_url,
+        layout=layout,
+        context_tokens=context_tokens,
+        max_new_tokens=max_new_tokens,
+        data_report=data_report,
+    )
+    programs = fidelity_run.collect(
+        corpus=corpus, fresh=fresh, tasks=slugs, seed=seed, limit=limit, max_rows=max_rows, timeout_s=timeout_s
+    )
+    reports = {
+        name: fidelity_run.run_fidelity(make, programs, split=split, anchors=anchors, seed=seed)
+        for name, make in makers.items()
+    }
+    fidelity_report.write(out, reports)
+    fidelity_report.show(reports, out)
