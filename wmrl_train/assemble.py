@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -201,10 +202,14 @@ def _evaluation(
                 temperature=config.eval.temperature,
             )  # fmt: skip
             row = result.table.overall
-            results[split] = {
-                "avg": row.avg, "low": row.low, "high": row.high, "best": row.best, "valid": row.valid, "tasks": len(tasks),
-                "executions": result.executions, "by_task": {r.name: r.avg for r in result.table.tasks},
-            }  # fmt: skip
+            scores = {key: _known(getattr(row, key)) for key in ("avg", "low", "high", "best", "valid")}
+            by_task = {r.name: _known(r.avg) for r in result.table.tasks}
+            results[split] = scores | {"tasks": len(tasks), "failed": row.failed, "executions": result.executions, "by_task": by_task}
         return results
 
     return evaluate
+
+
+def _known(value: float) -> float | None:
+    """None for the NaN of a quantity nothing was measured of."""
+    return None if math.isnan(value) else float(value)
