@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as RichTable
 
 from wmrl_envs.errors import DataNotBuilt, InvalidInput
+from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_train import trajectories
 from wmrl_train.aggregate import Row, Table
 from wmrl_train.evaluate import EvalResult, evaluate
@@ -82,6 +83,9 @@ def run(settings: Settings, *, k: int, out: Path | None, workers: int | None, as
                     progress=finished,
                     done=done,
                 )
+        except KeyboardInterrupt:
+            console.print(f"stopped: what is finished is in {folder}; the same command goes on from there")
+            raise
         finally:
             policy.close()
         report = as_dict(result, settings, k)
@@ -98,7 +102,7 @@ def choose_tasks(tasks: str, data_dir: str | None = None) -> tuple[list[str], li
         DataNotBuilt: none of the split is prepared. InvalidInput: an unknown name in a list.
     """
     from wmrl_envs.tasks import list_competitions, load_competition
-    from wmrl_envs.tasks.catalog import SPLITS, facts
+    from wmrl_envs.tasks.catalog import SPLITS
 
     if tasks not in SPLITS:
         slugs = [slug.strip() for slug in tasks.split(",") if slug.strip()]
@@ -108,13 +112,12 @@ def choose_tasks(tasks: str, data_dir: str | None = None) -> tuple[list[str], li
             load_competition(slug, data_dir)
         return slugs, []
     prepared, missing, why = [], [], ""
-    for slug in list_competitions(tasks):
+    for slug in dict.fromkeys(list_competitions(tasks, "builtin") + list_competitions(tasks)):
         try:
             load_competition(slug, data_dir)
             prepared.append(slug)
         except DataNotBuilt as error:
-            if facts(slug).source == "builtin" or not why:
-                why = str(error)
+            why = why or str(error)
             missing.append(slug)
     if not prepared:
         raise DataNotBuilt(f"No task of {tasks!r} is prepared. {why}")
@@ -122,13 +125,13 @@ def choose_tasks(tasks: str, data_dir: str | None = None) -> tuple[list[str], li
 
 
 def environment_arguments(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of the environment: the agent's defaults, then what the user gave; `memory_mb` becomes limits."""
-    from wmrl_envs.execution.base import ExecutionLimits
-
+    """Arguments of the environment: the agent's defaults, then what the user gave; memory and time become limits."""
     kwargs = defaults | given
-    memory_mb = kwargs.pop("memory_mb", None)
-    if memory_mb is not None:
-        kwargs["limits"] = ExecutionLimits(timeout_s=kwargs.get("timeout_s", 1200), memory_mb=memory_mb)
+    limits = {name: kwargs.pop(name) for name in ("memory_mb",) if name in kwargs}
+    if "timeout_s" in given:
+        limits["timeout_s"] = given["timeout_s"]
+    if limits:
+        kwargs["limits"] = replace(kwargs.get("limits", ExecutionLimits()), **limits)
     return kwargs
 
 
@@ -149,7 +152,7 @@ def show(result: EvalResult, report: dict[str, Any], as_json: bool, title: str, 
     if result.relative_gap is not None:
         console.print(f"relative performance gap: {result.relative_gap:.3f}")
     console.print(
-        f"{result.executions} programs executed in {result.execution_s:.0f} s of their own time; {result.wall_s:.0f} s in all"
+        f"{result.executions} programs executed, {result.execution_s:.0f} s of their own time; this run took {result.wall_s:.0f} s"
     )
 
 

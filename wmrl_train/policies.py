@@ -66,10 +66,10 @@ def build(
         return NamedPolicy(spec, CallablePolicy(_function(rest)))
     if kind == "openai" and rest:
         return _openai(spec, rest, model, temperature, max_new_tokens or 4096)
-    if spec == "demo" or Path(spec).is_dir():
+    if spec in ("demo", "smollm2") or Path(spec).is_dir():
         return _local(spec, temperature, top_p, max_new_tokens)
     raise InvalidInput(
-        f"--agent {spec!r}: expected demo, openai:URL, python:module:function, or the directory of a saved model; "
+        f"--agent {spec!r}: expected demo, smollm2, openai:URL, python:module:function, or the directory of a saved model; "
         "there is no such directory."
     )
 
@@ -119,12 +119,16 @@ def _served_model(url: str, key: str | None) -> str:
 
 def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | None) -> NamedPolicy:
     """A saved model in this process, with the settings of its run; a small policy without one has those of `laptop`."""
+    from transformers.utils import logging as transformers_logging
+
     from wmrl_train.agents.program import ProgramAgent
+    from wmrl_train.assemble import env_kwargs
     from wmrl_train.engines.transformers import TransformersEngine
     from wmrl_train.warm_start.tokenizer import known_tasks
 
-    model, config = _saved(spec)
-    engine = TransformersEngine.from_pretrained(model)
+    transformers_logging.disable_progress_bar()
+    folder, config = _saved(spec)
+    engine = TransformersEngine(*_load(folder, config))
     small = bool(known_tasks(engine.tokenizer))  # made by `wmrl warm-start`, like the demo policy
     if config is None and small:
         config = load_config("laptop")
@@ -135,31 +139,37 @@ def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | No
     else:
         from wmrl_train.agents.research import ResearchAgent
 
-        agent = ResearchAgent(engine.tokenizer, tokens)
+        agent = ResearchAgent(engine.tokenizer, max_new_tokens=tokens)
     policy = EnginePolicy(engine, agent, temperature=temperature, top_p=top_p)
-    return NamedPolicy(spec, policy, {} if config is None else _env_kwargs(config), engine.close)
+    return NamedPolicy(spec, policy, {} if config is None else env_kwargs(config), engine.close)
 
 
 def _saved(spec: str) -> tuple[Path, Config | None]:
     """Folder of the weights, and the configuration they were trained with: of a model, of a checkpoint, of the newest one of a run."""
+    from wmrl_train.assemble import model_path
     from wmrl_train.checkpoint import latest
 
-    folder = Path(__file__).parent / "assets" / "demo" if spec == "demo" else Path(spec)
+    folder = model_path(spec)
     if (folder / "checkpoints").is_dir():
         folder = latest(folder / "checkpoints").path
-    run = folder.parent.parent / "config.yaml" if (folder / "policy").is_dir() else None
-    model = folder if run is None else folder / "policy"
-    if not (model / "config.json").is_file():
-        raise InvalidInput(f"--agent {spec!r}: {model} holds no config.json; expected a saved model, a checkpoint or a run.")
-    return model, load_config(run) if run is not None and run.is_file() else None
+    if not (folder / "policy").is_dir():
+        return folder, None
+    run = folder.parent.parent / "config.yaml"
+    return folder / "policy", load_config(run) if run.is_file() else None
 
 
-def _env_kwargs(config: Config) -> dict[str, Any]:
-    return {
-        "scaffold": config.tasks.scaffold,
-        "max_rows": config.tasks.max_rows,
-        "max_turns": config.tasks.max_turns,
-        "observation_tokens": config.tasks.observation_tokens,
-        "timeout_s": config.execution.timeout_s,
-        "memory_mb": config.execution.memory_mb,
-    }
+def _load(folder: Path, config: Config | None) -> tuple[Any, Any]:
+    """Model and tokenizer; adapters on the model they were trained on."""
+    from wmrl_train.assemble import model_path
+    from wmrl_train.engines.transformers import load_model
+
+    if not (folder / "adapter_config.json").is_file():
+        return load_model(folder)
+    if config is None:
+        raise InvalidInput(
+            f"{folder} holds adapters, and no config.yaml of a run says of which model: give the folder of the run."
+        )
+    from peft import PeftModel
+
+    model, tokenizer = load_model(model_path(config.policy.model))
+    return PeftModel.from_pretrained(model, folder).eval(), tokenizer

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.outcome import Execution, ExecutionStatus
+from wmrl_envs.execution.base import Sandbox
+from wmrl_envs.execution.cache import NotRecorded
+from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_train import eval_run, trajectories
-from wmrl_train.evaluate import EvalResult
+from wmrl_train.evaluate import EvalResult, make_env
 from wmrl_train.trajectories import Trajectory, Turn
 
 RESCORED = "rescored.jsonl"
@@ -33,12 +38,11 @@ class Rescored:
 
 def run(folder: Path, *, data_dir: Path | None = None, as_json: bool = False) -> Rescored:
     """Rescore a folder, write `rescored.jsonl` into it, print the new table."""
-    stored, settings = load(folder)
-    where = str(data_dir.expanduser().resolve()) if data_dir else settings.env.get("data_dir")
-    result = rescore(stored, where)
+    stored, settings = load(folder, None if data_dir is None else str(data_dir.expanduser().resolve()))
+    result = rescore(stored, settings.env.get("data_dir"))
     with (folder / RESCORED).open("w", encoding="ascii") as file:
         file.writelines(t.as_line() + "\n" for t in result.after.trajectories)
-    k = max((t.attempt for t in stored), default=0) + 1
+    k = max(row.attempts + row.failed for row in result.after.table.tasks) if stored else 0
     report = eval_run.as_dict(result.after, settings, k) | {
         "regraded": result.regraded,
         "changed": result.changed,
@@ -52,18 +56,64 @@ def run(folder: Path, *, data_dir: Path | None = None, as_json: bool = False) ->
     return result
 
 
-def load(folder: Path) -> tuple[list[Trajectory], eval_run.Settings]:
-    """The trajectories and settings of an evaluation; the last record of an attempt that was repeated."""
-    if not (folder / eval_run.FILE).is_file():
-        raise InvalidInput(f"{folder} holds no {eval_run.FILE}: expected the folder of a `wmrl eval`.")
-    last = {t.key: t for t in trajectories.read(folder / eval_run.FILE)}
-    try:
-        settings = eval_run.Settings(**json.loads((folder / eval_run.SETTINGS).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise InvalidInput(
-            f"{folder / eval_run.SETTINGS} cannot be read ({error}): expected the folder of a `wmrl eval`."
-        ) from error
-    return list(last.values()), settings
+def load(folder: Path, data_dir: str | None = None) -> tuple[list[Trajectory], eval_run.Settings]:
+    """What was executed in the folder of an evaluation or of a training run, and its settings (with `data_dir`, if given).
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    if (folder / eval_run.FILE).is_file():
+        try:
+            settings = eval_run.Settings(**json.loads((folder / eval_run.SETTINGS).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise InvalidInput(
+                f"{folder / eval_run.SETTINGS} cannot be read ({error}): expected the folder of a `wmrl eval`."
+            ) from error
+        last = {t.key: t for t in trajectories.read(folder / eval_run.FILE)}  # of an attempt that was repeated
+        return list(last.values()), replace(settings, env=settings.env | ({"data_dir": data_dir} if data_dir else {}))
+    if (folder / "rollouts.jsonl").is_file() and (folder / "config.yaml").is_file():
+        return _load_run(folder, data_dir)
+    raise InvalidInput(
+        f"{folder} holds neither {eval_run.FILE} nor rollouts.jsonl: expected the folder of an evaluation or of a run."
+    )
+
+
+def _load_run(folder: Path, data_dir: str | None) -> tuple[list[Trajectory], eval_run.Settings]:
+    """The executed episodes of a training run; their submissions come from the execution cache."""
+    from wmrl_envs.execution import ReplaySandbox
+    from wmrl_train.assemble import env_kwargs
+    from wmrl_train.config import load_config
+    from wmrl_train.rundir import RunDirectory
+
+    config = load_config(folder / "config.yaml")
+    kwargs = env_kwargs(config) | ({"data_dir": data_dir} if data_dir else {})
+    envs: dict[str, MLEDojoEnv] = {}
+    found: list[Trajectory] = []
+    with ReplaySandbox() as box:
+        for record in RunDirectory(folder).read("rollouts.jsonl"):
+            turns = [turn for turn in record["turns"] if turn["true"] is not None]
+            if not turns:
+                continue
+            task = record["task"]
+            if task not in envs:
+                envs[task] = make_env(task, **kwargs | {"sandbox": box})
+            number = sum(t.task == task for t in found)
+            competition = envs[task].competition(task)
+            recorded = [_recorded(envs[task], box, task, turn) for turn in turns]
+            found.append(Trajectory(task, competition.category, number, 0, recorded))
+    settings = eval_run.Settings(str(folder), "executed episodes", env={"data_dir": kwargs["data_dir"]})
+    return found, settings
+
+
+def _recorded(env: MLEDojoEnv, box: Sandbox, task: str, turn: dict[str, Any]) -> Turn:
+    outcome = Outcome(ExecutionStatus(turn["status"]), turn["true"], turn["raw_score"], wall_s=turn["execution_s"])
+    execution = None
+    if turn["problem"] is None:
+        with suppress(NotRecorded):  # the cache was off or has been deleted: then the score stands
+            execution = box.run_job(env.job(Solution(turn["code"], task)))
+    made = Turn.of(turn["code"], outcome, execution, turn["feedback"])
+    lost = execution is None and outcome.status is ExecutionStatus.OK
+    return replace(made, ran=True, submission_sha256="") if lost else made
 
 
 def rescore(stored: list[Trajectory], data_dir: str | None = None) -> Rescored:

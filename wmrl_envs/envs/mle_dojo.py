@@ -130,7 +130,7 @@ class MLEDojoEnv(ExecutableEnv):
         self._episode: Attempts | None = None
         self._observation = ""
         for slug in self.slugs:
-            self._load(slug)
+            self.competition(slug)
 
     # --- the episode
 
@@ -143,7 +143,7 @@ class MLEDojoEnv(ExecutableEnv):
         chosen = (options or {}).get("competition")
         if chosen is None:
             chosen = self.slugs[int(self.np_random.integers(len(self.slugs)))] if len(self.slugs) > 1 else self.slugs[0]
-        competition = self._load(chosen)
+        competition = self.competition(chosen)
         if competition.board is None:  # said before a program has run, not after
             raise DataNotBuilt(
                 f"Competition {chosen!r} has no leaderboard to rank scores on: run `wmrl tasks prepare` for it again."
@@ -167,7 +167,7 @@ class MLEDojoEnv(ExecutableEnv):
         """`execute`, with what the sandbox saw (None when nothing ran), for those who keep the submission."""
         if solution.problem is not None:
             return Outcome(ExecutionStatus.AGENT_ERROR, feedback=feedback.render_problem(solution.problem)), None
-        competition = self._load(solution.task)
+        competition = self.competition(solution.task)
         execution = None
         try:
             from wmrl_envs.tasks import grade
@@ -237,9 +237,19 @@ class MLEDojoEnv(ExecutableEnv):
         """Slug of the competition of this episode."""
         return self._running(finished_too=True).competition.slug
 
+    def competition(self, slug: str) -> Competition:
+        """The competition of this name in this environment's data; loaded once."""
+        if not isinstance(slug, str):
+            raise InvalidInput(f"competition={slug!r}: expected the slug of a competition, for example 'credit-default'.")
+        if slug not in self._competitions:
+            from wmrl_envs.tasks import load_competition
+
+            self._competitions[slug] = load_competition(slug, self.data_dir)
+        return self._competitions[slug]
+
     def job(self, solution: Solution) -> Job:
         """What the sandbox is asked to run for a solution (so that a scheduler may run many at once)."""
-        competition = self._load(solution.task)
+        competition = self.competition(solution.task)
         prelude, variables = "", {}
         if self.scaffold is not None:
             from wmrl_envs.envs import scaffold
@@ -254,15 +264,6 @@ class MLEDojoEnv(ExecutableEnv):
             state = "not begun" if self._episode is None else "ended"
             raise ResetNeeded(f"the episode has {state}: call reset() first.")
         return self._episode
-
-    def _load(self, slug: str) -> Competition:
-        if not isinstance(slug, str):
-            raise InvalidInput(f"competition={slug!r}: expected the slug of a competition, for example 'credit-default'.")
-        if slug not in self._competitions:
-            from wmrl_envs.tasks import load_competition
-
-            self._competitions[slug] = load_competition(slug, self.data_dir)
-        return self._competitions[slug]
 
     def _describe(self, competition: Competition) -> TaskContext:
         from wmrl_envs.tasks import task_context

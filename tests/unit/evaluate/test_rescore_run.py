@@ -1,0 +1,61 @@
+"""Rescoring a training run: its submissions are found in the execution cache, without running anything."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from tests.unit.evaluate.conftest import SLUG
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.execution.cache import ExecutionStore
+from wmrl_envs.outcome import Execution, ExecutionStatus, Solution
+from wmrl_train.assemble import env_kwargs
+from wmrl_train.config import load_config
+from wmrl_train.evaluate import make_env
+from wmrl_train.records import Turn
+from wmrl_train.rescore import load, rescore
+
+
+@pytest.fixture
+def run_folder(dojo, box, tmp_path, monkeypatch):
+    """A run with three anchored episodes (recorded, recorded with an old score, not recorded) and a predicted one."""
+    monkeypatch.setenv("WMRL_HOME", str(tmp_path / "home"))
+    config = load_config("paper-4b", [f"tasks.data_dir={dojo[0]}"])
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(config.to_yaml())
+    env = make_env(SLUG, **env_kwargs(config) | {"sandbox": box})
+    store = ExecutionStore()
+    for code, name in (("one", "half"), ("two", "perfect")):
+        execution = Execution(ExecutionStatus.OK, 0, submission=dojo[1][SLUG][name].encode(), wall_s=2.0)
+        store.put(env.job(Solution(code, SLUG)), "lock", execution)
+    store.close()
+    half = env.run(Solution("#ok\n" + dojo[1][SLUG]["half"], SLUG))[0].score
+    turns = [
+        Turn("one", true=half, status="ok", execution_s=2.0, predicted=0.1),
+        Turn("two", true=0.1, status="ok", execution_s=2.0),
+        Turn("three", true=0.3, status="ok", execution_s=1.0),
+        Turn("one", predicted=0.9, predicted_status="ok"),
+        Turn("four", true=0.0, status="timeout", execution_s=9.0),
+    ]
+    with (folder / "rollouts.jsonl").open("w") as file:
+        for member, turn in enumerate(turns):
+            file.write(json.dumps({"step": 1, "group": 0, "member": member, "task": SLUG, "turns": [asdict(turn)]}) + "\n")
+    return folder, half
+
+
+def test_recorded_submissions_are_graded_again_and_the_others_keep_their_score(run_folder):
+    folder, half = run_folder
+    stored, settings = load(folder)
+    result = rescore(stored, settings.env["data_dir"])
+    assert (result.regraded, result.changed, result.kept) == (2, 1, 1)
+    assert [t.score for t in result.before.trajectories] == pytest.approx([half, 0.1, 0.3, 0.0])
+    assert [t.score for t in result.after.trajectories] == pytest.approx([half, 1.0, 0.3, 0.0])
+    assert result.after.execution_s == pytest.approx(14.0)
+
+
+def test_a_folder_without_config_is_refused(run_folder):
+    folder, _ = run_folder
+    (folder / "config.yaml").unlink()
+    with pytest.raises(InvalidInput, match="neither"):
+        load(folder)
