@@ -124,6 +124,9 @@ def write() -> None:
         spec = load_competition(slug).spec
         of_task = [r for r in records if r["task"] == slug]
         scores = {round(r["raw_score"], 6) for r in of_task if r["raw_score"] is not None and r["raw_score"] == r["raw_score"]}
+        if not scores:
+            print(f"{slug:20s} nothing executed yet")
+            continue
         rows = [f"{i},{score:g}" for i, score in enumerate(sorted(scores, reverse=spec.higher_is_better), 1)]
         (BOARDS / f"{slug}.csv").write_text("\n".join(["rank,score", *rows]) + "\n")
         valid = sum(r["raw_score"] is not None for r in of_task)
