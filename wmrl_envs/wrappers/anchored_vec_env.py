@@ -21,7 +21,8 @@ from wmrl_envs.wrappers.steppers import STEPPERS, failure
 
 log = logging.getLogger(__name__)
 
-_FLOATS = ("score", "raw_score", "best_score", "predicted", "calibrated", "true", "weight", "wall_s", "propensity")
+_FLOATS = ("score", "raw_score", "best_score", "predicted", "calibrated", "true", "wall_s")
+_AUDIT_EVERY = 64  # pairs
 _MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 
 
@@ -122,7 +123,9 @@ class AnchoredVecEnv(VectorEnv):
         self._elapsed = [0] * n
         self._over = [True] * n  # the episode has ended, the slot waits for its reset
         self._started = False
-        self._rho = 1.0  # of this step
+        self._group_columns = {"anchored": np.zeros(n, dtype=bool), "group": np.zeros(n, dtype=np.int64),
+                               "propensity": np.zeros(n), "valid": np.ones(n, dtype=bool)}  # fmt: skip
+        self._audited = 0  # pairs at the last look at the audit
         self._action: str = "none"  # what the audit asked for last
 
     # -- the gymnasium face ------------------------------------------------------------------------------------------
@@ -142,7 +145,6 @@ class AnchoredVecEnv(VectorEnv):
         if options and "reset_mask" in options:
             raise InvalidInput("options={'reset_mask': ...}: AnchoredVecEnv resets its slots itself; leave it out.")
         self._stepper.groups = self._book.start_all(seed)
-        self._rho = self.corrector.rho
         infos: dict[str, Any] = {}
         wmrl = _Columns(self.num_envs)
         observations = []
@@ -151,7 +153,7 @@ class AnchoredVecEnv(VectorEnv):
             observations.append(observation)
             self._add(infos, wmrl, slot, info, {})
         self._started = True
-        return self._batch(observations), wmrl.into(infos)
+        return self._batch(observations), wmrl.into(infos, self._groups())
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if not self._started:
@@ -170,7 +172,6 @@ class AnchoredVecEnv(VectorEnv):
             ):
                 transition.truncated |= at_limit
                 done[i] = transition
-        self._rho = self.corrector.rho
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
         observations: list[Any] = [None] * self.num_envs
@@ -180,6 +181,7 @@ class AnchoredVecEnv(VectorEnv):
         for i, transition in done.items():
             if transition.failed:
                 self._drop(self._stepper.groups[i])
+        groups = self._groups()  # before slots restart
         for i in resetting:
             self._stepper.groups[i] = self._book.start(i)
             observations[i], info = self._begin(i, None)
@@ -200,10 +202,10 @@ class AnchoredVecEnv(VectorEnv):
                 self._stepper.groups[i] = self._book.start(i)
                 observations[i], info = self._begin(i, None)
                 self._add(infos, wmrl, i, info, {})
-        if final_wmrl.any():
-            infos["final_info"], infos["_final_info"] = final_wmrl.into(finals), terminated | truncated
+        if final_wmrl.slots:
+            infos["final_info"], infos["_final_info"] = final_wmrl.into(finals, groups), terminated | truncated
         self._heed_audit()
-        return self._batch(observations), rewards, terminated, truncated, wmrl.into(infos)
+        return self._batch(observations), rewards, terminated, truncated, wmrl.into(infos, self._groups())
 
     def render(self) -> tuple[Any, ...]:
         """What each environment renders; predicted episodes of a dynamics model show their last real state."""
@@ -248,6 +250,14 @@ class AnchoredVecEnv(VectorEnv):
         observation, info = self.envs[slot].reset(seed=self._stepper.groups[slot].seed, options=options)
         self._stepper.begin(slot, observation)
         self._elapsed[slot], self._over[slot] = 0, False
+        group = self._stepper.groups[slot]
+        for key, value in (
+            ("anchored", group.anchored),
+            ("group", group.id),
+            ("propensity", group.propensity),
+            ("valid", True),
+        ):
+            self._group_columns[key][slot] = value
         return observation, info
 
     def _end(self, slot: int) -> None:
@@ -257,21 +267,29 @@ class AnchoredVecEnv(VectorEnv):
     def _drop(self, group: Group) -> None:
         if not group.dropped:
             group.dropped = True
+            self._group_columns["valid"][self._group_columns["group"] == group.id] = False
             log.warning("Group %d is dropped after an infrastructure failure; its episodes count nowhere.", group.id)
 
     def _add(self, infos: dict[str, Any], wmrl: _Columns, slot: int, info: dict[str, Any], known: dict[str, Any]) -> None:
-        group = self._stepper.groups[slot]
         if info:
             own = {key: value for key, value in info.items() if key not in ("wmrl", "episode")}
             self._add_info(infos, own, slot)
-        weight = 0.0 if group.dropped else self._rho if group.anchored else 1.0
-        wmrl.add(slot, known, group, weight)
+        wmrl.add(slot, known)
+
+    def _groups(self) -> dict[str, np.ndarray]:
+        """The columns that say what group a slot is in, and what it weighs now."""
+        columns = {key: column.copy() for key, column in self._group_columns.items()}
+        columns["weight"] = np.where(columns["anchored"], self.corrector.rho, 1.0) * columns["valid"]
+        return columns
 
     def _batch(self, observations: list[Any]) -> Any:
         self._buffer = concatenate(self.single_observation_space, observations, self._buffer)
         return deepcopy(self._buffer)
 
     def _heed_audit(self) -> None:
+        if self.corrector.n_pairs - self._audited < _AUDIT_EVERY:
+            return
+        self._audited = self.corrector.n_pairs
         action = self.corrector.action
         self._book.schedule.adapt(action != "none")
         if action != self._action:
@@ -285,35 +303,38 @@ class _Columns:
 
     def __init__(self, n: int):
         self._n = n
-        self._values: dict[str, np.ndarray] = {}
-        self._masks: dict[str, np.ndarray] = {}
+        self.slots: list[int] = []
+        self._found: dict[str, tuple[list[int], list[Any]]] = {}  # key -> slots, values
 
-    def add(self, slot: int, known: dict[str, Any], group: Group, weight: float) -> None:
+    def add(self, slot: int, known: dict[str, Any]) -> None:
+        self.slots.append(slot)
         for key, value in known.items():
             if value is not None:
-                self._put(key, slot, value)
-        for key, value in (("anchored", group.anchored), ("group", group.id), ("propensity", group.propensity),
-                           ("valid", not group.dropped), ("weight", weight)):  # fmt: skip
-            self._put(key, slot, value)
+                slots, values = self._found.setdefault(key, ([], []))
+                slots.append(slot)
+                values.append(value)
 
-    def _put(self, key: str, slot: int, value: Any) -> None:
-        if key not in self._values:
+    def into(self, infos: dict[str, Any], groups: dict[str, np.ndarray]) -> dict[str, Any]:
+        """`infos` with the columns, and with those of the slots' groups."""
+        wmrl: dict[str, Any] = {}
+        for key, (slots, values) in self._found.items():
             if key in _FLOATS:
-                self._values[key] = np.full(self._n, np.nan)
+                wmrl[key] = np.full(self._n, np.nan)
+            elif isinstance(values[0], (bool, int)):
+                wmrl[key] = np.zeros(self._n, dtype=type(values[0]))
             else:
-                dtype = {bool: bool, int: np.int64, float: float}.get(type(value), object)
-                self._values[key] = np.full(self._n, None, dtype=object) if dtype is object else np.zeros(self._n, dtype=dtype)
-            self._masks[key] = np.zeros(self._n, dtype=bool)
-        self._values[key][slot] = value
-        self._masks[key][slot] = True
-
-    def any(self) -> bool:
-        return bool(self._values)
-
-    def into(self, infos: dict[str, Any]) -> dict[str, Any]:
-        infos["wmrl"] = {**self._values, **{f"_{key}": mask for key, mask in self._masks.items()}}
-        infos["_wmrl"] = self._masks["group"].copy()
+                wmrl[key] = np.full(self._n, None, dtype=object)
+            wmrl[key][slots] = values
+            wmrl[f"_{key}"] = self._mask(slots)
+        for key, column in groups.items():
+            wmrl[key], wmrl[f"_{key}"] = column, self._mask(self.slots)
+        infos["wmrl"], infos["_wmrl"] = wmrl, self._mask(self.slots)
         return infos
+
+    def _mask(self, slots: list[int]) -> np.ndarray:
+        mask = np.zeros(self._n, dtype=bool)
+        mask[slots] = True
+        return mask
 
 
 def _check_alike(envs: Sequence[gymnasium.Env]) -> None:

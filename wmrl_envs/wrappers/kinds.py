@@ -121,4 +121,4 @@ def task_of(env: gymnasium.Env) -> str:
 
 def stack(rows: Sequence[Any]) -> np.ndarray:
     """Observations or actions of single environments as one array."""
-    return np.stack([np.asarray(row) for row in rows])
+    return np.array(rows)

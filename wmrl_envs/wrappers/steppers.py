@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ from wmrl_envs.wrappers.kinds import (
 )
 
 log = logging.getLogger(__name__)
+
+_SHORT_S = 0.001  # an execution this short costs less than handing it to a thread
+_SLOW_S = 0.01  # of the executions of one step in the caller's thread
 
 
 @dataclass(slots=True)
@@ -69,6 +73,7 @@ class Stepper(ABC):
         self.grouped = grouped
         self.groups: list[Group] = []
         self.observations: list[Any] = [None] * len(envs)
+        self._took: deque[float] = deque(maxlen=8)  # seconds of the longest real execution of each step, lately
         self._executor = ThreadPoolExecutor(workers, "wmrl-execute") if workers else None
 
     def begin(self, slot: int, observation: Any) -> None:
@@ -85,17 +90,27 @@ class Stepper(ABC):
 
     def _beside(self, jobs: Sequence[Callable[[], Any]], predict: Callable[[], Any]) -> tuple[list[Any], Any]:
         """Results of `jobs` and of `predict`, run at the same time; nothing is left running when either raises."""
-        if self._executor is None or not jobs:
+        if self._executor is None or not jobs or self._short():
             predicted = predict()
-            return [job() for job in jobs], predicted
-        futures: list[Future] = [self._executor.submit(job) for job in jobs]
+            start = time.perf_counter()
+            results = [job() for job in jobs]
+            if time.perf_counter() - start > _SLOW_S:
+                self._took.clear()  # one slow execution brings the threads back
+            return results, predicted
+        futures: list[Future] = [self._executor.submit(_timed, job) for job in jobs]
         try:
             predicted = predict()
-            return [future.result() for future in futures], predicted
+            timed = [future.result() for future in futures]
         finally:
             for future in futures:
                 future.cancel()
             wait(futures)
+        self._took.append(max(seconds for _, seconds in timed))
+        return [result for result, _ in timed], predicted
+
+    def _short(self) -> bool:
+        """Whether handing executions to threads costs more than it saves (the least of several times: waits are not ours)."""
+        return len(self._took) == self._took.maxlen and min(self._took) < _SHORT_S
 
     def _observe(self, slots: list[int], predicted: np.ndarray, true: list[float], tasks: list[str] | None = None) -> None:
         """Pool the pairs of anchored slots. Without groups the yardstick of eta2 is the whole window: no group id."""
@@ -121,7 +136,9 @@ class OutcomeStepper(Stepper):
         out = []
         for k, i in enumerate(slots):
             prediction, outcome = outcomes[k], real.get(k)
-            used = outcome if outcome is not None else prediction.with_score(calibrated[k])
+            used = outcome
+            if used is None:
+                used = prediction if prediction.score == calibrated[k] else prediction.with_score(calibrated[k])
             obs, reward, terminated, truncated, info = observe_through(self.envs[i], actions[k], solutions[k], used)
             known = {**info.pop("wmrl", {}), "status": used.status.value, "wall_s": used.wall_s}
             failed = used.is_infra_error
@@ -279,6 +296,11 @@ def _inner_action(env: gymnasium.Env, action: Any) -> Any:
             action = layer.action(action)
         layer = layer.env
     return action
+
+
+def _timed(job: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.perf_counter()
+    return job(), time.perf_counter() - start
 
 
 def _real_step(env: gymnasium.Env, action: Any) -> Transition:

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
+from gymnasium.utils import RecordConstructorArgs
 
 from wmrl_envs.correction import Corrector
 from wmrl_envs.outcome import Outcome, Solution
@@ -23,7 +24,7 @@ from wmrl_envs.wrappers.kinds import (
 )
 
 
-class WorldModelEnv(gymnasium.Wrapper):
+class WorldModelEnv(gymnasium.Wrapper, RecordConstructorArgs):
     """`env` with a world model in place of its expensive part; any kind of world model, told by its method.
 
     * `predict`: the environment proposes and observes, the model replaces `execute`.
@@ -41,7 +42,10 @@ class WorldModelEnv(gymnasium.Wrapper):
     def __init__(
         self, env: gymnasium.Env, world_model: Any, *, corrector: Corrector | None = None, max_episode_steps: int | None = None
     ):
-        super().__init__(env)
+        RecordConstructorArgs.__init__(  # so that `env.spec` can make the environment again
+            self, world_model=world_model, corrector=corrector, max_episode_steps=max_episode_steps, _disable_deepcopy=True
+        )
+        gymnasium.Wrapper.__init__(self, env)
         self.kind = world_model_kind(world_model, env)
         self.world_model, self.corrector = world_model, corrector
         self.max_episode_steps = time_limit(env, max_episode_steps)

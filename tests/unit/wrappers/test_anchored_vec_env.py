@@ -269,6 +269,25 @@ def test_real_steps_run_beside_the_dynamics_model():
     assert time.perf_counter() - start < 0.55
 
 
+def test_executions_too_short_to_hand_over_stay_in_the_callers_thread_until_one_is_slow():
+    import threading
+
+    venv = guesses(2, turns=100, anchor_fraction=1.0)
+    venv.reset(seed=0)
+    for _ in range(10):
+        venv.step(np.zeros(2, dtype=int))
+    for env in venv.envs:
+        env.threads.clear()
+    venv.step(np.zeros(2, dtype=int))
+    assert venv.envs[0].threads == {threading.get_ident()}
+    for env in venv.envs:
+        env.execute_s = 0.2
+    venv.step(np.zeros(2, dtype=int))
+    start = time.perf_counter()
+    venv.step(np.zeros(2, dtype=int))
+    assert time.perf_counter() - start < 0.35
+
+
 def test_without_workers_everything_stays_in_the_callers_thread():
     import threading
 
@@ -549,8 +568,9 @@ def test_an_alarm_of_the_audit_raises_an_adaptive_schedule(monkeypatch):
     venv = guesses(schedule=schedule)
     venv.reset(seed=0)
     monkeypatch.setattr(type(venv.corrector), "action", "raise")
-    venv.step(np.zeros(8, dtype=int))
-    assert schedule.fraction == 0.25
+    for _, _result in random_steps(venv, 150):
+        pass
+    assert schedule.fraction >= 0.25
 
 
 # -- bad input: one clear sentence each ------------------------------------------------------------------------------

@@ -1,0 +1,76 @@
+"""Gymnasium's own vector wrappers around `AnchoredVecEnv`."""
+
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import vector as wrappers
+
+from tests.unit.wrappers.doubles import Drift, DriftModel
+from wmrl_envs import AnchoredVecEnv
+
+
+def make(mode=AutoresetMode.NEXT_STEP, **arguments):
+    return AnchoredVecEnv([lambda: Drift(end=3)] * 4, DriftModel(end=3), max_episode_steps=20, autoreset_mode=mode, **arguments)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_record_episode_statistics(mode):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        venv = wrappers.RecordEpisodeStatistics(make(mode, anchor_fraction=1.0))
+        venv.reset(seed=0)
+        for _ in range(12):
+            *_, infos = venv.step(np.ones(4, dtype=int))
+    assert set(venv.length_queue) == {3}
+    assert list(venv.return_queue) == pytest.approx([0.1 + 0.2 + 0.3] * len(venv.return_queue))
+    assert infos["wmrl"]["anchored"].all()
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [wrappers.NormalizeObservation, wrappers.NormalizeReward, wrappers.DictInfoToList, wrappers.FlattenObservation,
+     lambda e: wrappers.ClipReward(e, 0, 0.1), lambda e: wrappers.RescaleObservation(e, -1.0, 1.0),
+     lambda e: wrappers.TransformReward(e, lambda r: r * 2), lambda e: wrappers.DtypeObservation(e, np.float64)],
+)  # fmt: skip
+def test_other_wrappers(wrap):
+    venv = wrap(make())
+    obs, _ = venv.reset(seed=0)
+    for _ in range(10):
+        obs, rewards, *_ = venv.step(venv.action_space.sample())
+        assert np.isfinite(obs).all()
+        assert np.isfinite(rewards).all()
+    venv.close()
+
+
+def test_dict_info_to_list_shows_each_slot_its_own_wmrl():
+    venv = wrappers.DictInfoToList(make())
+    _, infos = venv.reset(seed=0)
+    assert sum(info["wmrl"]["anchored"] for info in infos) == 1
+    *_, infos = venv.step(np.ones(4, dtype=int))
+    for info in infos:
+        assert ("true" in info["wmrl"]) == info["wmrl"]["anchored"]
+
+
+def test_numpy_to_torch():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("array_api_compat")
+    venv = wrappers.NumpyToTorch(make())
+    obs, _ = venv.reset(seed=0)
+    assert isinstance(obs, torch.Tensor)
+
+
+def test_environments_made_by_id():
+    venv = AnchoredVecEnv([lambda: gymnasium.make("CartPole-v1")] * 2, Still(), max_episode_steps=5)
+    venv.reset(seed=0)
+    for _ in range(12):
+        venv.step(venv.action_space.sample())
+    venv.close()
+
+
+class Still:
+    def step(self, observations, actions):
+        n = len(observations)
+        return observations, np.ones(n), np.zeros(n, dtype=bool)
