@@ -254,7 +254,7 @@ class _Attempt:
         own_seed = _seed(seed, zlib.crc32(task.encode()), number)
         observation, _ = self.env.reset(seed=own_seed)
         self.conversation = Conversation(self.env.context(), [observation], own_seed)
-        self.trajectory = Trajectory(task, category(task, self.conversation.context), number, own_seed)
+        self.trajectory = Trajectory(task, category(task, self.conversation.context.category), number, own_seed)
         self.over = False
 
     def take_turn(self, answer: str | None) -> None:
@@ -286,12 +286,12 @@ def make_env(task: str, **kwargs: Any) -> MLEDojoEnv:
     return (DSBenchEnv if facts is not None and facts.split == "dsbench" else MLEDojoEnv)(task, **kwargs)
 
 
-def category(task: str, context: TaskContext) -> str:
-    """The category results are reported under: DSBench's kind of problem, otherwise tabular, text or image."""
+def category(task: str, default: str) -> str:
+    """The category results are reported under: DSBench's kind of problem, otherwise `default` (tabular, text or image)."""
     from wmrl_envs.tasks.catalog import catalog
 
     facts = catalog().get(task)
-    return (facts.kind if facts is not None and facts.kind else context.category) or "other"
+    return (facts.kind if facts is not None else "") or default or "other"
 
 
 def _seed(*parts: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from wmrl_envs.execution.base import Sandbox
 from wmrl_envs.execution.cache import NotRecorded
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_train import eval_run, trajectories
-from wmrl_train.evaluate import EvalResult, make_env
+from wmrl_train.evaluate import EvalResult, category, make_env
 from wmrl_train.trajectories import Trajectory, Turn
 
 RESCORED = "rescored.jsonl"
@@ -89,6 +90,7 @@ def _load_run(folder: Path, data_dir: str | None) -> tuple[list[Trajectory], eva
     kwargs = env_kwargs(config) | ({"data_dir": data_dir} if data_dir else {})
     envs: dict[str, MLEDojoEnv] = {}
     found: list[Trajectory] = []
+    number: Counter[str] = Counter()
     with ReplaySandbox() as box:
         for record in RunDirectory(folder).read("rollouts.jsonl"):
             turns = [turn for turn in record["turns"] if turn["true"] is not None]
@@ -97,10 +99,10 @@ def _load_run(folder: Path, data_dir: str | None) -> tuple[list[Trajectory], eva
             task = record["task"]
             if task not in envs:
                 envs[task] = make_env(task, **kwargs | {"sandbox": box})
-            number = sum(t.task == task for t in found)
-            competition = envs[task].competition(task)
+            number[task] += 1
+            kind = category(task, envs[task].competition(task).category)
             recorded = [_recorded(envs[task], box, task, turn) for turn in turns]
-            found.append(Trajectory(task, competition.category, number, 0, recorded))
+            found.append(Trajectory(task, kind, number[task] - 1, 0, recorded))
     settings = eval_run.Settings(str(folder), "executed episodes", env={"data_dir": kwargs["data_dir"]})
     return found, settings
 
