@@ -72,28 +72,28 @@ def _number(cell: str) -> float | None:
 def catalog() -> Mapping[str, TaskFacts]:
     """All rows by slug, in the order of the table."""
     rows = {}
-    with resources.files(__package__).joinpath("catalog.csv").open(encoding="utf-8", newline="") as f:
-        for row in csv.DictReader(f):
-            params = dict(pair.split("=", 1) for pair in row["params"].split(";") if pair)
-            rows[row["slug"]] = TaskFacts(
-                slug=row["slug"],
-                source=row["source"],
-                split=row["split"],
-                category=row["category"],
-                metric=row["metric"],
-                higher_is_better=row["direction"] == "max",
-                id_columns=_columns(row["ids"]),
-                target_columns=_columns(row["targets"]),
-                prediction_columns=_columns(row["predictions"]),
-                optional_columns=_columns(row["optional"]),
-                params={k: _value(v) for k, v in params.items()},
-                id_match=row["id_match"] or "text",
-                kind=row["kind"],
-                size=row["size"],
-                ground_truth=_number(row["ground_truth"]),
-                baseline=_number(row["baseline"]),
-                excluded_because=row["excluded_because"],
-            )
+    table = resources.files(__package__).joinpath("catalog.csv").read_text(encoding="utf-8")
+    for row in csv.DictReader(table.splitlines()):
+        params = dict(pair.split("=", 1) for pair in row["params"].split(";") if pair)
+        rows[row["slug"]] = TaskFacts(
+            slug=row["slug"],
+            source=row["source"],
+            split=row["split"],
+            category=row["category"],
+            metric=row["metric"],
+            higher_is_better=row["direction"] == "max",
+            id_columns=_columns(row["ids"]),
+            target_columns=_columns(row["targets"]),
+            prediction_columns=_columns(row["predictions"]),
+            optional_columns=_columns(row["optional"]),
+            params={k: _value(v) for k, v in params.items()},
+            id_match=row["id_match"] or "text",
+            kind=row["kind"],
+            size=row["size"],
+            ground_truth=_number(row["ground_truth"]),
+            baseline=_number(row["baseline"]),
+            excluded_because=row["excluded_because"],
+        )
     return rows
 
 

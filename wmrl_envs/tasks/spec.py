@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.tasks.catalog import TaskFacts, facts
-from wmrl_envs.tasks.validation import InvalidSubmission, align, check_columns
+from wmrl_envs.tasks.validation import InvalidSubmission, align, check_columns, id_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,8 +94,9 @@ class TaskSpec:
         check_columns(submission, [*ids, *predictions], self.facts.optional_columns)
         rows = align(truth, submission, ids, self.facts.id_match)
         ordered = submission[list(predictions)].iloc[rows].reset_index(drop=True)
-        keys = truth[list(ids)].astype(str).agg("|".join, axis=1) if len(ids) > 1 else truth[ids[0]].astype(str)
-        return Case(truth.reset_index(drop=True), ordered, targets, predictions, keys.to_numpy(object))
+        keys = [id_text(truth[c]).to_numpy() for c in ids]
+        names = keys[0] if len(keys) == 1 else np.array(["|".join(key) for key in zip(*keys, strict=True)], object)
+        return Case(truth.reset_index(drop=True), ordered, targets, predictions, names)
 
     def validate(self, truth: pd.DataFrame, submission: pd.DataFrame) -> None:
         """Return None if the submission can be graded.

@@ -159,12 +159,13 @@ def align(truth: pd.DataFrame, submission: pd.DataFrame, id_columns: Sequence[st
     wanted, given = _keys(truth, submission, id_columns, match)
     if match == "in_order":
         return _in_order(wanted, given, name)
-    duplicated = given[given.duplicated()]
-    if len(duplicated):
+    index = pd.Index(given)
+    if not index.is_unique:
+        duplicated = given[given.duplicated()]
         raise InvalidSubmission(
             f"{len(duplicated)} duplicated ids in column {name}: {listed(list(duplicated.unique()))}. Give each id exactly once."
         )
-    order = pd.Index(given).get_indexer(pd.Index(wanted))
+    order = index.get_indexer(pd.Index(wanted))
     missing = np.flatnonzero(order < 0)
     if len(missing) or len(given) != len(wanted):
         unknown = given[~given.isin(wanted)]
@@ -230,6 +231,12 @@ def _decimals(ids: pd.Series) -> pd.Series | None:
 
 def id_text(ids: pd.Series) -> pd.Series:
     """Ids as strings: 7 -> "7", 1.0 -> "1.0" (which is not the id 1), a missing one -> ""."""
+    import pandas as pd
+
     if ids.dtype.kind in "iub":
         return ids.astype(str).astype(object)
-    return ids.map(lambda v: "" if v is None or v != v else str(v)).astype(object)
+    cells = ids.to_numpy(object, copy=True)
+    cells[pd.isna(cells)] = ""
+    if pd.api.types.infer_dtype(cells) != "string":
+        cells = np.array([str(cell) for cell in cells], object)
+    return pd.Series(cells, ids.index, dtype=object)

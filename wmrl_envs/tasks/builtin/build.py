@@ -10,7 +10,6 @@ import hmac
 import json
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from wmrl_envs.tasks.catalog import TaskFacts, facts
 log = logging.getLogger(__name__)
 
 DEV_SALT = "dev-salt"  # for development and tests; set WMRL_SALT for anything whose answers should stay unknown
-_FORMAT = 2  # raise it when the built files change
+_FORMAT = 3  # raise it when the built files change
 _TEST_SHARE = 0.3
 
 
@@ -58,7 +57,7 @@ def split(slug: str, source: Source, secret: bytes) -> Parts:
         is_test = raw.is_test
     elif raw.group:
         groups = frame.pop(raw.group)
-        names = pd.unique(groups)
+        names = np.asarray(pd.unique(groups), dtype=object)
         is_test = groups.isin(set(rng.permutation(names)[: round(_TEST_SHARE * len(names))])).to_numpy()
     else:
         is_test = np.zeros(n, bool)
@@ -179,14 +178,14 @@ def _build(slug: str, source: Source, secret: bytes, scratch: Path, target: Path
     write(facts(slug), parts, scratch / "data")
     _mark_hard_rows(slug, parts, scratch / "data" / "private")
     (scratch / "built.json").write_text(json.dumps(_stamp(secret)), encoding="utf-8")
-    if target.exists():
-        shutil.rmtree(target)
+    if target.exists():  # moved aside first, so that a complete competition is there nearly all the time
+        target.rename(scratch.with_name(f"old-{slug}"))
     scratch.rename(target)
 
 
 def _mark_hard_rows(slug: str, parts: Parts, private: Path) -> None:
     from wmrl_envs.tasks.audit import hard_rows
 
-    hard = hard_rows(facts(slug), parts.train, parts.test, parts.answers, parts.images)
+    hard = hard_rows(facts(slug), parts.train, parts.test, parts.answers)
     if hard is not None:
         hard.to_csv(private / "hard_rows.csv", index=False)

@@ -46,7 +46,7 @@ def _jitter(frame: pd.DataFrame, columns: Sequence[str], rng: np.random.Generato
         integer = pd.api.types.is_integer_dtype(frame[column])
         values = frame[column].to_numpy(float)
         noisy = np.round(values * (1 + rng.normal(0, relative, len(values))), 0 if integer else 2)
-        frame[column] = noisy.astype(frame[column].dtype if integer else float)
+        frame[column] = noisy.astype(int) if integer else noisy
     return frame
 
 
@@ -108,7 +108,7 @@ def birdstrike_phase(source: Source, rng: np.random.Generator) -> Raw:
 def chicago_ridership(source: Source, rng: np.random.Generator) -> Raw:
     d = source.r_data("modeldata", "Chicago")
     d["date"] = pd.to_datetime(d["date"]).dt.strftime("%Y-%m-%d")
-    return Raw(_jitter(d, [c for c in d if d[c].dtype == float and c != "ridership"], rng), ("ridership",))
+    return Raw(_jitter(d, [str(c) for c in d if d[c].dtype == float and c != "ridership"], rng), ("ridership",))
 
 
 def tweet_sentiment(source: Source, rng: np.random.Generator) -> Raw:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right, insort_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -34,13 +34,13 @@ def map_at_k(y: Sequence[Sequence[str]], p: Sequence[Sequence[str]], k: int) -> 
     return total / len(y)
 
 
-def word_jaccard(y: Sequence[str], p: Sequence[str]) -> float:
+def word_jaccard(y: Iterable[str], p: Iterable[str]) -> float:
     """Mean over the rows of |common words| / |all words|, lower-cased; 1 if both are empty."""
-    total = 0.0
-    for truth, guess in zip(y, p, strict=True):
+    total, rows = 0.0, 0
+    for rows, (truth, guess) in enumerate(zip(y, p, strict=True), start=1):  # noqa: B007
         a, b = set(truth.lower().split()), set(guess.lower().split())
         total += len(a & b) / len(a | b) if a | b else 1.0
-    return total / len(y)
+    return total / rows
 
 
 _SPAN = re.compile(r"\s*(\d+)\s+(\d+)\s*")

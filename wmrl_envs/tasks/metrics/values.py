@@ -23,14 +23,16 @@ def _is_missing(cells: pd.Series) -> np.ndarray:
     return missing
 
 
-def _refuse(column: str, rows: np.ndarray, cells: pd.Series | None, ids: Sequence[str], what: str, fix: str) -> None:
+def _refuse(
+    column: str, rows: np.ndarray, cells: pd.Series | None, ids: Sequence[str] | np.ndarray, what: str, fix: str
+) -> None:
     if len(rows):
         shown = [f"id {ids[r]}" if cells is None else f"{str(cells.iloc[r])[:40]!r} (id {ids[r]})" for r in rows[:5]]
         more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
         raise InvalidSubmission(f"{len(rows)} {what} in column {column}: {', '.join(shown)}{more}. {fix}")
 
 
-def refuse_missing(cells: pd.Series, ids: Sequence[str]) -> None:
+def refuse_missing(cells: pd.Series, ids: Sequence[str] | np.ndarray) -> None:
     """No cell may be missing."""
     rows = np.flatnonzero(_is_missing(cells))
     _refuse(str(cells.name), rows, None, ids, "missing predictions (NaN or blank)", "Give a value for every row.")
@@ -51,7 +53,7 @@ def _as_floats(cells: pd.Series) -> np.ndarray:
 def numbers(
     frame: pd.DataFrame,
     columns: Sequence[str],
-    ids: Sequence[str],
+    ids: Sequence[str] | np.ndarray,
     low: float = -np.inf,
     high: float = np.inf,
     include_low: bool = True,
@@ -115,7 +117,9 @@ def text_column(cells: pd.Series) -> np.ndarray:
     return cells.map(lambda v: "" if v is None or v != v else str(v)).to_numpy(object)
 
 
-def parse_cells(cells: np.ndarray, ids: Sequence[str], column: str, parse: Callable[[str], object], fix: str) -> list:
+def parse_cells(
+    cells: np.ndarray, ids: Sequence[str] | np.ndarray, column: str, parse: Callable[[str], object], fix: str
+) -> list:
     """Apply `parse` to each cell; a ValueError refuses the submission and names the first offenders."""
     out, bad = [], []
     for i, cell in enumerate(cells):

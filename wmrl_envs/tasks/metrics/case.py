@@ -1,0 +1,93 @@
+"""`Case`: answers and predictions side by side, and the ways a metric can read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.tasks.metrics import values
+from wmrl_envs.tasks.validation import InvalidSubmission
+
+
+@dataclass(frozen=True)
+class Case:
+    """Answers and predictions in the same row order.
+
+    Attributes:
+        truth: the answers, all their columns. submission: the predictions; neither is ever changed.
+        targets: columns of `truth`; predictions: columns of `submission`. ids: one string a row, for messages.
+    """
+
+    truth: pd.DataFrame
+    submission: pd.DataFrame
+    targets: tuple[str, ...]
+    predictions: tuple[str, ...]
+    ids: np.ndarray
+
+    def true_numbers(self) -> np.ndarray:
+        return values.true_numbers(self.truth, self.targets)
+
+    def numbers(self, **bounds: Any) -> np.ndarray:
+        return values.numbers(self.submission, self.predictions, self.ids, **bounds)
+
+    def one_hot(self) -> np.ndarray:
+        """(rows, classes) from a column of labels, or from one column a class, in the order of the prediction columns."""
+        if len(self.targets) > 1 or len(self.predictions) == 1:
+            return self.true_numbers()
+        labels = values.label_column(self.truth[self.targets[0]])
+        classes = np.array([values.label(c) for c in self.predictions], dtype=object)
+        hot = labels[:, None] == classes[None, :]
+        if not hot.any(axis=1).all():  # classes named class_0, class_1 ... for the labels 0, 1 ...
+            suffixes = np.array([str(c).rsplit("_", 1)[-1] for c in self.predictions], dtype=object)
+            hot = labels[:, None] == suffixes[None, :]
+        if not hot.any(axis=1).all():
+            raise InvalidInput(
+                f"The answers hold a label that is none of the prediction columns {', '.join(self.predictions)}."
+            )
+        return hot.astype(float)
+
+    def true_texts(self) -> np.ndarray:
+        return values.text_column(self.truth[self.targets[0]])
+
+    def texts(self) -> np.ndarray:
+        return values.text_column(self.submission[self.predictions[0]])
+
+    def parsed(self, parse: Callable[[str], Any], fix: str) -> list:
+        return values.parse_cells(self.texts(), self.ids, self.predictions[0], parse, fix)
+
+    def true_labels(self) -> np.ndarray:
+        return np.column_stack([values.label_column(self.truth[c]) for c in self.targets])
+
+    def labels(self, refuse_words: bool) -> np.ndarray:
+        """Predicted labels; `refuse_words`: a word where the classes are numbers is no prediction rather than a wrong one."""
+        truth = self.true_labels()
+        columns = [self.submission[c] for c in self.predictions]
+        return np.column_stack([_labels(column, truth[:, j], self.ids, refuse_words) for j, column in enumerate(columns)])
+
+
+def _labels(column: pd.Series, truth: np.ndarray, ids: np.ndarray, refuse_words: bool) -> np.ndarray:
+    labels = values.label_column(column)
+    known = set(truth)
+    numeric = all(values.is_number(label) for label in known)
+    bad: dict[str, np.ndarray] = {}
+    for label in sorted(set(labels) - known):
+        blank = label == "" or label.lower() == "nan"
+        fractional = numeric and values.is_number(label) and not float(label).is_integer()
+        word = numeric and not values.is_number(label)
+        if blank or fractional or (word and (refuse_words or len(known) <= 2)):
+            bad["missing" if blank else label] = np.flatnonzero(labels == label)
+    if bad:
+        rows = np.sort(np.concatenate(list(bad.values())))
+        shown = ", ".join(f"{str(labels[r])[:40] or 'nothing'!r} (id {ids[r]})" for r in rows[:5])
+        more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+        classes = "whole numbers" if numeric else "class labels"
+        raise InvalidSubmission(
+            f"{len(rows)} predictions in column {column.name} are missing or no class label (NaN, blank, fraction or word): {shown}{more}. "
+            f"Write {classes} as in the training data, for every row."
+        )
+    return labels
