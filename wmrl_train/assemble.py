@@ -79,7 +79,9 @@ def resolve_tasks(config: TasksConfig, wanted: str | Sequence[str], key: str) ->
         except DataNotBuilt as error:
             problems.append(f"{error}")
     if not prepared:
-        raise DataNotBuilt(f"{key}={wanted!r}: none of its {len(problems)} tasks is prepared. {problems[0] if problems else ''}".rstrip())
+        raise DataNotBuilt(
+            f"{key}={wanted!r}: none of its {len(problems)} tasks is prepared. {problems[0] if problems else ''}".rstrip()
+        )
     if problems:
         log.warning("%s: %d tasks of %r are not prepared and are left out (`wmrl tasks prepare`).", key, len(problems), wanted)
     return prepared
@@ -135,7 +137,9 @@ def _agent(config: Config, tokenizer: Any) -> Agent:
         return ProgramAgent(tokenizer, **options)
     from wmrl_train.agents.research import ResearchAgent
 
-    return ResearchAgent(tokenizer, **({"max_turns": config.tasks.max_turns, "timeout_s": config.execution.timeout_s} | options))
+    return ResearchAgent(
+        tokenizer, **({"max_turns": config.tasks.max_turns, "timeout_s": config.execution.timeout_s} | options)
+    )
 
 
 def _sandbox(config: Config) -> Sandbox:
@@ -204,7 +208,12 @@ def _evaluation(
             row = result.table.overall
             scores = {key: _known(getattr(row, key)) for key in ("avg", "low", "high", "best", "valid")}
             by_task = {r.name: _known(r.avg) for r in result.table.tasks}
-            results[split] = scores | {"tasks": len(tasks), "failed": row.failed, "executions": result.executions, "by_task": by_task}
+            results[split] = scores | {
+                "tasks": len(tasks),
+                "failed": row.failed,
+                "executions": result.executions,
+                "by_task": by_task,
+            }
         return results
 
     return evaluate

