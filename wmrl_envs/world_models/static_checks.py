@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +12,7 @@ from wmrl_envs.world_models.base import TaskContext
 from wmrl_envs.world_models.static_cost import estimate_cpu_s
 from wmrl_envs.world_models.static_features import describe_program
 from wmrl_envs.world_models.static_interp import Interpreter
+from wmrl_envs.world_models.static_names import compiled, undefined_names
 from wmrl_envs.world_models.static_submission import metric_family
 from wmrl_envs.world_models.static_values import UNKNOWN, Column, Const, Data, Finding, Ref, Seq
 
@@ -43,12 +42,14 @@ def analyze(solution: Solution, context: TaskContext, index: ApiIndex) -> Analys
         return Analysis([finding], finding)
     if len(code) > MAX_CODE:
         return Analysis(read=False)
-    tree = _compiled(code)
-    if isinstance(tree, Finding):
-        return Analysis([tree], tree)
-    if tree is None:
+    read = compiled(code)
+    if isinstance(read, Finding):
+        return Analysis([read], read)
+    if read is None:
         return Analysis(read=False)
-    findings = _undefined_names(tree, context)
+    tree, used = read
+    given = context.scaffold_names.get("names", SCAFFOLD_NAMES) if context.scaffold == "sklearn" else ()
+    findings = undefined_names(tree, used, frozenset((*ALWAYS, *given)))
     names, rows = _scope(context)
     run = Interpreter(context, index, names, rows)
     run.run(tree)
@@ -59,57 +60,6 @@ def analyze(solution: Solution, context: TaskContext, index: ApiIndex) -> Analys
     fatal = next((f for f in findings if f.confidence >= 0.9), None)
     cpu_s, family = estimate_cpu_s(run.fits, run.sklearn)
     return Analysis(findings, fatal, cpu_s, family, describe_program(run, context, cpu_s), run.complete)
-
-
-def _compiled(code: str) -> ast.Module | Finding | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(code)
-            compile(tree, "solution.py", "exec", dont_inherit=True)
-        return tree
-    except SyntaxError as error:
-        kind = type(error).__name__
-        return Finding("syntax", "runtime", error.lineno or 1, kind, error.msg or "invalid syntax", 0.995)
-    except ValueError as error:  # null bytes
-        return Finding("syntax", "runtime", 1, "SyntaxError", str(error), 0.995)
-    except (RecursionError, MemoryError):
-        return None
-
-
-def _undefined_names(tree: ast.Module, context: TaskContext) -> list[Finding]:
-    from pyflakes import checker, messages
-
-    given = context.scaffold_names.get("names", SCAFFOLD_NAMES) if context.scaffold == "sklearn" else ()
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-
-    class Checker(checker.Checker):
-        def addBinding(self, node: Any, value: Any) -> None:
-            if node is not None or value.name in used:  # binding all 160 built-ins would cost more than the check itself
-                super().addBinding(node, value)
-
-    try:
-        found = Checker(tree, filename="solution.py", builtins={*ALWAYS, *given}).messages
-    except (RecursionError, KeyError, AttributeError):
-        return []
-    shielded = _shielded_lines(tree)
-    result = []
-    for message in found:
-        if isinstance(message, messages.UndefinedName):
-            nested = message.lineno in shielded
-            name = message.message_args[0]
-            rule, confidence = ("imports.name-branch", 0.45) if nested else ("imports.undefined", 0.97)
-            result.append(Finding(rule, "imports", message.lineno, "NameError", f"name '{name}' is not defined", confidence))
-    return result
-
-
-def _shielded_lines(tree: ast.Module) -> set[int]:
-    """Lines that may never run or whose errors may be caught: bodies of functions, branches, loops and handlers."""
-    lines: set[int] = set()
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.Try, ast.While)):
-            lines.update(range(node.lineno + (not isinstance(node, ast.Try)), (node.end_lineno or node.lineno) + 1))
-    return lines
 
 
 def _scope(context: TaskContext) -> tuple[dict[str, Any], dict[str, int]]:
