@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_envs.outcome import Execution, ExecutionStatus
 
+_MAX_CODE_BYTES = 1 << 20
 _KILLED = {
     "timeout": ExecutionStatus.TIMEOUT,
     "memory": ExecutionStatus.MEMORY,
@@ -39,6 +42,42 @@ def classify(killed: str, exit_code: int | None, stderr: str, problem: str | Non
         if pattern.search(lines[-1]):
             return status
     return ExecutionStatus.AGENT_ERROR
+
+
+def unusable_code(code: str) -> str | None:
+    """Why `code` is not even tried, in one sentence for the agent; None if it is."""
+    if not code.strip():
+        return "The program is empty: there is nothing to execute."
+    if "\0" in code:
+        return "SyntaxError: the program contains null bytes; source code must be plain text."
+    if len(code) > _MAX_CODE_BYTES:
+        return f"The program has {len(code) / 2**20:.1f} MiB of source code; at most {_MAX_CODE_BYTES >> 20} MiB is accepted."
+    try:
+        code.encode()
+    except UnicodeEncodeError as error:
+        return f"SyntaxError: the program contains characters that are not valid Unicode text (position {error.start})."
+    return None
+
+
+def to_execution(answer: Mapping[str, Any], parts: Sequence[bytes], tier: str) -> Execution:
+    """The record of a run from its supervisor's answer (`box/supervisor.py`)."""
+    out, err, submission = parts
+    stderr = err.decode("utf-8", "replace")
+    status = classify(answer["killed"], answer["exit"], stderr, answer["problem"])
+    succeeded = status is ExecutionStatus.OK and answer["has_submission"]
+    return Execution(
+        status=status,
+        exit_code=answer["exit"],
+        stdout=out.decode("utf-8", "replace"),
+        stderr=stderr,
+        submission=submission if succeeded else None,
+        submission_problem=answer["problem"],
+        wall_s=answer["wall_s"],
+        cpu_s=answer["cpu_s"],
+        peak_memory_mb=answer["peak_memory_mb"],
+        tier=tier,
+        detail=f"ended at the limit: {answer['killed']}" if answer["killed"] else "",
+    )
 
 
 def describe(execution: Execution, limits: ExecutionLimits) -> str:

@@ -28,8 +28,8 @@ _SERVER_START_S = 300.0
 _BOOT = "import sys; sys.path[0] = sys.argv.pop(1); from box.server import main; del sys.path[0]; main()"
 
 
-def encode(job: Job, environment: SandboxEnvironment, tier: str, warm: bool, **more: Any) -> bytes:
-    """The message that asks the server for `job`. Raises `InvalidInput` if the job cannot be run anywhere."""
+def encode(job: Job, venv: str, base_prefix: str, tier: str, warm: bool, **more: Any) -> bytes:
+    """The message that asks a supervisor for `job`, in the environment `venv`. Raises `InvalidInput` if the job cannot be run anywhere."""
     data_dir = job.data_dir.expanduser().resolve()
     if not data_dir.is_dir():
         raise InvalidInput(f"The data directory {data_dir} does not exist or is no folder.")
@@ -40,8 +40,8 @@ def encode(job: Job, environment: SandboxEnvironment, tier: str, warm: bool, **m
         "tier": tier,
         "warm": warm and not fresh,
         "data_dir": str(data_dir),
-        "venv": str(environment.root),
-        "base_prefix": str(environment.base_prefix),
+        "venv": venv,
+        "base_prefix": base_prefix,
         "env": {**SINGLE_THREADED, **env},
         "temporary": tempfile.gettempdir(),
         "limits": asdict(job.limits),

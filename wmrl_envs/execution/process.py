@@ -6,18 +6,22 @@ every job (`box/`). It has a clean environment, none of our memory, and ends wit
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
-from wmrl_envs.errors import InfrastructureError
+from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.execution.base import Job, Sandbox
-from wmrl_envs.execution.classify import classify
+from wmrl_envs.execution.classify import to_execution, unusable_code
 from wmrl_envs.execution.client import Server, encode
 from wmrl_envs.execution.environment import load_environment
+from wmrl_envs.execution.gpus import GpuLeases
 from wmrl_envs.execution.reaper import reap
 from wmrl_envs.execution.selftest import choose_tier
 from wmrl_envs.outcome import Execution, ExecutionStatus
@@ -31,7 +35,6 @@ PRELOAD = (
     "sklearn.feature_extraction.text", "sklearn.neighbors", "sklearn.svm", "sklearn.naive_bayes", "sklearn.decomposition",
     "sklearn.cluster", "sklearn.dummy", "sklearn.feature_selection", "sklearn.calibration",
 )  # fmt: skip
-_MAX_CODE_BYTES = 1 << 20
 _ANSWER_GRACE_S = 90.0
 
 
@@ -43,6 +46,8 @@ class ProcessSandbox(Sandbox):
         warm: fork solutions from a process that has the usual libraries imported; False starts a fresh interpreter each.
         tier: "auto", or the isolation to use: "namespaces", "landlock", "unsafe".
         preload: modules the warm process imports.
+        cpus: cores a solution may use, taken in turn (default: all).
+        gpus: indices or UUIDs of the GPUs to lend, one solution a GPU. Not tested on a GPU machine.
         allow_unsafe: run untrusted code although this machine cannot isolate it.
         attempts: how often a run is tried when the sandbox itself fails, before `InfrastructureError` is raised.
 
@@ -56,6 +61,8 @@ class ProcessSandbox(Sandbox):
         *,
         warm: bool = True,
         tier: str = "auto",
+        cpus: int | None = None,
+        gpus: Sequence[str | int] = (),
         allow_unsafe: bool = False,
         preload: Sequence[str] = PRELOAD,
         attempts: int = 3,
@@ -63,6 +70,8 @@ class ProcessSandbox(Sandbox):
         self.environment = load_environment(environment)
         self.warm = warm
         self.tier = choose_tier(self.environment, tier, allow_unsafe=allow_unsafe)
+        self._gpus = GpuLeases(gpus)
+        self._cores = _core_sets(cpus)
         reap()
         self._server = Server(self.environment, tuple(preload) if warm else ())
         self._attempts = attempts
@@ -73,10 +82,9 @@ class ProcessSandbox(Sandbox):
         return self.environment.digest
 
     def run_job(self, job: Job) -> Execution:
-        problem = _unusable_code(job.code)
+        problem = unusable_code(job.code)
         if problem:
             return Execution(ExecutionStatus.AGENT_ERROR, exit_code=1, stderr=problem, tier=self.tier)
-        message = encode(job, self.environment, self.tier, self.warm)
         retrying = Retrying(
             retry=retry_if_exception_type(InfrastructureError),
             stop=stop_after_attempt(self._attempts),
@@ -84,43 +92,29 @@ class ProcessSandbox(Sandbox):
             before_sleep=lambda state: log.warning("execution failed, trying again: %s", state.outcome.exception()),  # type: ignore[union-attr]
             reraise=True,
         )
-        return retrying(self._once, job, message)
+        with self._gpus.lease() as gpu:
+            devices = GpuLeases.nodes(gpu) if gpu else []
+            if gpu:
+                job = replace(job, env={**job.env, "CUDA_VISIBLE_DEVICES": gpu})
+            venv, prefix = str(self.environment.root), str(self.environment.base_prefix)
+            message = encode(job, venv, prefix, self.tier, self.warm, devices=devices, cpus=next(self._cores))
+            return retrying(self._once, job, message)
 
     def close(self) -> None:
         self._finalizer()
 
     def _once(self, job: Job, message: bytes) -> Execution:
-        answer, (out, err, submission) = self._server.ask(message, job.limits.timeout_s + _ANSWER_GRACE_S)
+        answer, parts = self._server.ask(message, job.limits.timeout_s + _ANSWER_GRACE_S)
         if "infra" in answer:
             raise InfrastructureError(f"The sandbox ({self.tier}) failed: {answer['infra']}")
-        stderr = err.decode("utf-8", "replace")
-        status = classify(answer["killed"], answer["exit"], stderr, answer["problem"])
-        succeeded = status is ExecutionStatus.OK and answer["has_submission"]
-        return Execution(
-            status=status,
-            exit_code=answer["exit"],
-            stdout=out.decode("utf-8", "replace"),
-            stderr=stderr,
-            submission=submission if succeeded else None,
-            submission_problem=answer["problem"],
-            wall_s=answer["wall_s"],
-            cpu_s=answer["cpu_s"],
-            peak_memory_mb=answer["peak_memory_mb"],
-            tier=self.tier,
-            detail=f"ended at the limit: {answer['killed']}" if answer["killed"] else "",
-        )
+        return to_execution(answer, parts, self.tier)
 
 
-def _unusable_code(code: str) -> str | None:
-    """Why `code` is not even tried, in one sentence for the agent; None if it is."""
-    if not code.strip():
-        return "The program is empty: there is nothing to execute."
-    if "\0" in code:
-        return "SyntaxError: the program contains null bytes; source code must be plain text."
-    if len(code) > _MAX_CODE_BYTES:
-        return f"The program has {len(code) / 2**20:.1f} MiB of source code; at most {_MAX_CODE_BYTES >> 20} MiB is accepted."
-    try:
-        code.encode()
-    except UnicodeEncodeError as error:
-        return f"SyntaxError: the program contains characters that are not valid Unicode text (position {error.start})."
-    return None
+def _core_sets(cpus: int | None) -> Iterator[list[int]]:
+    """Endlessly: the cores of the next solution; [] for all."""
+    if cpus is None:
+        return itertools.repeat([])
+    available = sorted(os.sched_getaffinity(0))
+    if not 1 <= cpus <= len(available):
+        raise InvalidInput(f"cpus={cpus}: this machine lets us use 1 to {len(available)}.")
+    return itertools.cycle([available[i : i + cpus] for i in range(0, len(available) - cpus + 1, cpus)])

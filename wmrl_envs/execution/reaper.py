@@ -15,7 +15,7 @@ from wmrl_envs.execution.box.tiers import FIRST_USER, remove_tree, start_time
 
 log = logging.getLogger(__name__)
 
-_FOLDER = re.compile(r"wmrl-(?:run|probe)-(\d+)-(\d+)")
+_FOLDER = re.compile(r"wmrl-(?:run|probe|docker)-(\d+)-(\d+)")
 
 
 def reap(folder: str | None = None) -> int:

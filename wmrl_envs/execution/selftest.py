@@ -88,7 +88,9 @@ def _probe(server: Server, environment: SandboxEnvironment, tier: str, folder: P
         abstract.bind(f"\0{name}")
         abstract.listen()
         env = {"PROBE": json.dumps([str(secret), os.getpid(), name, tcp.getsockname()[1]])}
-        message = encode(Job(_PROBES, data, _LIMITS, env=env), environment, tier, warm=False)
+        message = encode(
+            Job(_PROBES, data, _LIMITS, env=env), str(environment.root), str(environment.base_prefix), tier, warm=False
+        )
         answer, (out, err, _) = server.ask(message, 60)
     if "infra" in answer:
         return [f"not even start ({answer['infra']})"]

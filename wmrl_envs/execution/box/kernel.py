@@ -89,6 +89,11 @@ def die_with_parent() -> None:
     prctl(_PR_SET_PDEATHSIG, 9)
 
 
+def undumpable() -> None:
+    """Forbid other processes of the same user to look into this one (`drop_privileges` undoes it in a child)."""
+    prctl(_PR_SET_DUMPABLE, 0)
+
+
 def adopt_orphans() -> None:
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 

@@ -9,15 +9,19 @@ _PAGE_MB = resource.getpagesize() / 2**20
 _INTERPRETER_BYTES = 64 << 20
 
 
-def apply(limits: dict, *, processes_in_use: int, limit_data: bool = True) -> None:
-    """Set the resource limits of this process and of all it starts; `processes_in_use` already count for its user."""
+def apply(limits: dict, *, processes_in_use: int | None, limit_data: bool = True) -> None:
+    """Set the resource limits of this process and of all it starts.
+
+    `processes_in_use` count for its user already; None: something else limits the number of processes.
+    """
     mib = 2**20
     wanted = {
-        resource.RLIMIT_NPROC: int(limits["processes"]) + processes_in_use,
         resource.RLIMIT_FSIZE: int(limits["file_mb"] * mib),
         resource.RLIMIT_NOFILE: 4096,
         resource.RLIMIT_CORE: 0,
     }
+    if processes_in_use is not None:
+        wanted[resource.RLIMIT_NPROC] = int(limits["processes"]) + processes_in_use
     if limit_data:
         # Not the address space: thread stacks, arenas and CUDA reserve far more of that than they use.
         # The interpreter itself always starts; that it is above a tiny limit is then noticed by measuring.

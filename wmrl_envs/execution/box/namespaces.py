@@ -12,8 +12,8 @@ import stat
 from . import kernel
 
 WORK, DATA = "/work", "/data"
-_SYSTEM = ("bin", "lib", "lib32", "lib64", "sbin", "usr/bin", "usr/lib", "usr/lib32", "usr/lib64", "usr/share/zoneinfo")
-_SETTINGS = ("etc/ld.so.cache", "etc/ld.so.conf", "etc/ld.so.conf.d", "etc/localtime", "etc/alternatives")
+SYSTEM = ("bin", "lib", "lib32", "lib64", "sbin", "usr/bin", "usr/lib", "usr/lib32", "usr/lib64", "usr/share/zoneinfo")
+SETTINGS = ("etc/ld.so.cache", "etc/ld.so.conf", "etc/ld.so.conf.d", "etc/localtime", "etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _PASSWD = "root:x:0:0::/:/bin/false\nagent:x:{0}:{0}::/tmp:/bin/sh\n"
 INSIDE_USER = 1000
@@ -49,7 +49,7 @@ def build_root(job: dict, owner: int) -> None:
     kernel.pivot_root(".", "old")  # the old root's own /tmp is reachable again below /old
     os.chdir("/")
     _scratch(job["limits"]["disk_mb"] + len(job["code"]) / 2**20, owner)
-    for path in (*_SYSTEM, *_SETTINGS):
+    for path in (*SYSTEM, *SETTINGS):
         _same_as_host(path)
     for path in (job["base_prefix"], job["venv"]):
         if not path.startswith(("/usr/bin", "/usr/lib")) and path != "/usr":
@@ -110,22 +110,24 @@ def _bind(source: str, target: str) -> None:
     kernel.bind(source, target)
 
 
-def _hide_other_packages(base_prefix: str) -> None:
-    """Packages of the system's and of the base interpreter are no business of the sandbox: they may carry task data."""
-    os.mkdir("/empty", 0o755)
-    libraries = [f"{base_prefix}/lib", "/usr/lib"]
+def other_packages(base_prefix: str) -> list[str]:
+    """Folders of packages of the system's and of the base interpreter: none of the sandbox's, they may carry task data."""
     candidates = ["/usr/lib/R", "/usr/lib/python3/dist-packages"]
-    for library in libraries:
+    for library in (f"{base_prefix}/lib", "/usr/lib"):
         versions = [name for name in os.listdir(library) if name.startswith("python3.")] if os.path.isdir(library) else []
         candidates += [f"{library}/{name}/{kind}" for name in versions for kind in ("site-packages", "dist-packages")]
-    for path in candidates:
-        if os.path.isdir(path):
-            kernel.bind("/empty", path)
+    return [path for path in candidates if os.path.isdir(path)]
+
+
+def _hide_other_packages(base_prefix: str) -> None:
+    os.mkdir("/empty", 0o755)
+    for path in other_packages(base_prefix):
+        kernel.bind("/empty", path)
 
 
 def data_namespace(data_dir: str, owner: int) -> int | None:
     """For root: a user namespace that shows private data as the solution's user's own; None if anybody can read it."""
-    if os.geteuid() != 0 or _readable_by_others(data_dir):
+    if os.geteuid() != 0 or readable_by_others(data_dir):
         return None
     ready, made = os.pipe()
     hold, release = os.pipe()
@@ -151,7 +153,7 @@ def data_namespace(data_dir: str, owner: int) -> int | None:
         os.waitpid(child, 0)
 
 
-def _readable_by_others(folder: str, budget: int = 5000) -> bool:
+def readable_by_others(folder: str, budget: int = 5000) -> bool:
     """Whether another user could read this tree (the first `budget` entries are looked at)."""
     if os.stat(folder).st_mode & 0o005 != 0o005:
         return False

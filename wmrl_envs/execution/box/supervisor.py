@@ -37,12 +37,17 @@ def supervise(connection: socket.socket) -> None:
         job["code"], job["prelude"] = code.decode(), prelude.decode()
     except (EOFError, OSError):
         return  # the harness is gone before it asked
+    with contextlib.suppress(OSError):  # gone meanwhile
+        connection.sendall(run(job, connection))
+
+
+def run(job: dict, connection: socket.socket) -> bytes:
+    """Run a job and return the answer's message; give up when the other end of `connection` is closed."""
     try:
         header, parts = _Run(job, connection).execute()
     except OSError as error:
         header, parts = {"infra": str(error)}, ()
-    with contextlib.suppress(OSError):  # gone meanwhile
-        connection.sendall(wire.pack(header, *parts))
+    return wire.pack(header, *parts)
 
 
 class _Run:
@@ -154,6 +159,7 @@ class _Run:
             submission = parts[0] if parts else None
         elif not self.killed:
             header["infra"] = f"the sandbox's init ended by itself (wait status {status})"
+            header["init_ended"] = True
         if self.ready[:1] != b"r" and not self.killed and "infra" not in header:
             reason = self.ready[1:].decode(errors="replace") or self.err.bytes().decode(errors="replace")[-500:]
             header["infra"] = f"the solution's process did not start: {reason}"

@@ -126,7 +126,38 @@ class UnsafeTier(LandlockTier):
         kernel.drop_privileges(self.owner if self.as_root else None, keep_read_search=self.as_root)
 
 
-TIERS = {tier.name: tier for tier in (NamespaceTier, LandlockTier, UnsafeTier)}
+class ContainerTier:
+    """Inside a container that somebody else made: the isolation is there, limits on single processes are added."""
+
+    name = "docker"
+    work, data, tmp, box = namespaces.WORK, namespaces.DATA, "/tmp", "/tmp/.box"
+    as_root = False
+
+    def __init__(self, job: dict):
+        self.job = job
+
+    def prepare(self) -> None:
+        os.mkdir(self.box, 0o755)
+
+    def enter(self) -> None:
+        kernel.adopt_orphans()
+
+    def seal(self) -> None:
+        """The container's root is read-only from its start."""
+
+    def confine(self) -> None:
+        limits.apply(self.job["limits"], processes_in_use=None, limit_data=not self.job.get("devices"))
+        kernel.drop_privileges(None)
+        seccomp.install()
+
+    def disk_mb(self) -> float:
+        return 0.0  # tmpfs
+
+    def clean(self) -> None:
+        """The container is removed."""
+
+
+TIERS = {tier.name: tier for tier in (NamespaceTier, LandlockTier, UnsafeTier, ContainerTier)}
 
 
 def folder_name(kind: str, pid: int) -> str:
