@@ -62,6 +62,7 @@ def run(settings: Settings, *, k: int, out: Path | None, workers: int | None, as
             settings.agent,
             temperature=settings.temperature,
             max_new_tokens=settings.max_new_tokens,
+            turns=settings.env.get("max_turns"),
             model=settings.model,
         )
         env_kwargs = environment_arguments(policy.env_kwargs, settings.env)

@@ -102,7 +102,7 @@ class EnginePolicy:
         if c.state is None:
             c.state = _Tokens(list(self._agent.begin(c.observations[-1], c.context)))
         elif getattr(self._agent, "one_row_per_turn", False):
-            c.state.ids = list(self._agent.render(c.observations, c.state.texts))  # type: ignore[attr-defined]
+            c.state.ids = list(self._agent.render(c.observations, c.state.texts, c.context))  # type: ignore[attr-defined]
         else:
             c.state.ids += self._agent.extend(c.observations[-1], c.state.completion)
 

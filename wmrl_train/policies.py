@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wmrl_envs.engine import Message, Sampling
+from wmrl_envs.engine import Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train.config import Config, load_config
 from wmrl_train.evaluate import CallablePolicy, Conversation, EnginePolicy, Policy
@@ -38,24 +38,32 @@ class ChatPolicy:
         self._sampling = Sampling(temperature=temperature, max_new_tokens=max_new_tokens)
 
     def respond(self, conversations: Sequence[Conversation]) -> list[str | None]:
-        prompts: list[list[Message]] = []
         for c in conversations:
-            messages = list(self._agent.messages(c.observations[0], c.context))
-            for answer, observation in zip(c.answers, c.observations[1:], strict=True):
-                messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": observation}]
-            prompts.append(messages)
-        made = self._engine.generate(prompts, self._sampling, [c.turn_seed for c in conversations])
+            if c.state is None:
+                c.state = list(self._agent.messages(c.observations[0], c.context))
+            else:
+                c.state.append({"role": "user", "content": c.observations[-1]})
+        made = self._engine.generate([c.state for c in conversations], self._sampling, [c.turn_seed for c in conversations])
+        for c, generation in zip(conversations, made, strict=True):
+            c.state.append({"role": "assistant", "content": generation.text})
         return [self._agent.act(generation.text) for generation in made]
 
 
 def build(
-    spec: str, *, temperature: float = 1.0, top_p: float = 1.0, max_new_tokens: int | None = None, model: str | None = None
+    spec: str,
+    *,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    max_new_tokens: int | None = None,
+    turns: int | None = None,
+    model: str | None = None,
 ) -> NamedPolicy:
     """The policy a name stands for.
 
     Args:
         spec: `demo`; `python:module:function` (see `CallablePolicy`); `openai:URL` (key in OPENAI_API_KEY); a directory with a
             saved model, or with the checkpoint of a run.
+        turns: attempts announced to a language model (default 4).
         model: name the server knows the model by; needed only where it serves several.
 
     Raises:
@@ -65,9 +73,9 @@ def build(
     if kind == "python" and rest:
         return NamedPolicy(spec, CallablePolicy(_function(rest)))
     if kind == "openai" and rest:
-        return _openai(spec, rest, model, temperature, max_new_tokens or 4096)
+        return _openai(spec, rest, model, temperature, max_new_tokens or 4096, turns or 4)
     if spec in ("demo", "smollm2") or Path(spec).is_dir():
-        return _local(spec, temperature, top_p, max_new_tokens)
+        return _local(spec, temperature, top_p, max_new_tokens, turns)
     raise InvalidInput(
         f"--agent {spec!r}: expected demo, smollm2, openai:URL, python:module:function, or the directory of a saved model; "
         "there is no such directory."
@@ -93,13 +101,18 @@ def _function(path: str) -> Callable[..., str]:
     return found
 
 
-def _openai(spec: str, url: str, model: str | None, temperature: float, max_new_tokens: int) -> NamedPolicy:
+def _openai(spec: str, url: str, model: str | None, temperature: float, max_new_tokens: int, turns: int) -> NamedPolicy:
     from wmrl_train.agents.research import ResearchAgent
     from wmrl_train.engines.openai import OpenAIEngine
 
     key = os.environ.get("OPENAI_API_KEY")
     engine = OpenAIEngine(model or _served_model(url, key), base_url=url, api_key=key)
-    policy = ChatPolicy(engine, ResearchAgent(None), temperature=temperature, max_new_tokens=max_new_tokens)
+    policy = ChatPolicy(
+        engine,
+        ResearchAgent(max_new_tokens=max_new_tokens, max_turns=turns),
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+    )
     return NamedPolicy(spec, policy, close=engine.close)
 
 
@@ -117,7 +130,7 @@ def _served_model(url: str, key: str | None) -> str:
     return names[0]
 
 
-def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | None) -> NamedPolicy:
+def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | None, turns: int | None) -> NamedPolicy:
     """A saved model in this process, with the settings of its run; a small policy without one has those of `laptop`."""
     from transformers.utils import logging as transformers_logging
 
@@ -139,7 +152,10 @@ def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | No
     else:
         from wmrl_train.agents.research import ResearchAgent
 
-        agent = ResearchAgent(engine.tokenizer, max_new_tokens=tokens)
+        options = {} if config is None else {"max_turns": config.tasks.max_turns} | config.agent.options
+        if turns is not None:
+            options["max_turns"] = turns
+        agent = ResearchAgent(engine.tokenizer, **options | {"max_new_tokens": tokens})
     policy = EnginePolicy(engine, agent, temperature=temperature, top_p=top_p)
     return NamedPolicy(spec, policy, {} if config is None else env_kwargs(config), engine.close)
 

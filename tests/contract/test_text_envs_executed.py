@@ -11,7 +11,9 @@ from tests.doubles import write_competition
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import DataNotBuilt, IsolationError
 from wmrl_envs.execution import ExecutionLimits, make_sandbox
+from wmrl_train.eval_run import environment_arguments
 from wmrl_train.evaluate import CallablePolicy, evaluate
+from wmrl_train.policies import build
 
 SLUG, OTHER = "amazon-employee-access-challenge", "spaceship-titanic"
 SOLVES = """
@@ -119,6 +121,16 @@ def test_an_evaluation_executes_in_parallel(dojo, box):
     by_task = {row.name: row for row in result.table.tasks}
     assert (by_task[SLUG].avg, by_task[SLUG].valid) == (1.0, 1.0)
     assert (by_task[OTHER].avg, by_task[OTHER].valid) == (0.0, 0.0)  # the columns are those of the other task
+
+
+def test_the_demo_policy_is_evaluated_for_real(dojo, box):
+    demo = build("demo")
+    kwargs = environment_arguments(demo.env_kwargs, {"data_dir": dojo, "timeout_s": 60})
+    result = evaluate(demo.policy, [SLUG], 4, sandbox=box, workers=2, env_kwargs=kwargs)
+    demo.close()
+    assert (result.table.overall.attempts, result.table.overall.failed, result.executions) == (4, 0, 4)
+    assert len({t.turns[0].answer for t in result.trajectories}) > 1
+    assert {t.turns[0].status for t in result.trajectories} <= {"ok", "agent_error", "invalid_submission"}
 
 
 def test_the_plain_loop_of_the_example(dojo, box):

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wmrl_envs.errors import InvalidInput
@@ -39,6 +39,7 @@ def test_nothing_scored_gives_nan_and_no_crash():
     assert math.isnan(aggregate([Attempt("a", "text", None)]).overall.low)
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.sampled_from("abcdef"), st.lists(SCORE, min_size=1, max_size=6), min_size=1), st.randoms())
 def test_order_does_not_matter_and_the_values_are_ordered(scores, shuffler):
     attempts = [Attempt(task, "xy"[ord(task) % 2], s, s > 0) for task, many in scores.items() for s in many]
