@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from wmrl_envs.tasks.metrics import Case
 
 
+_ALIASES = {  # Kaggle's sample submission and the prepared answers name this column differently: either is taken
+    "kaggle-llm-science-exam": {"answer": "prediction"},
+    "quora-insincere-questions-classification": {"target": "prediction"},
+}
+
+
 @dataclass(frozen=True)
 class TaskSpec:
     """The facts of a task and its grader.
@@ -91,8 +97,20 @@ class TaskSpec:
         if not isinstance(submission, pd.DataFrame):
             raise InvalidSubmission(f"The submission is a {type(submission).__name__}; expected a table with a header.")
         ids, targets, predictions = self.columns(truth)
-        check_columns(submission, [*ids, *predictions], self.facts.optional_columns)
-        rows = align(truth, submission, ids, self.facts.id_match)
+        aliases = _ALIASES.get(self.slug, {})
+        predictions = tuple(aliases[c] if c not in submission and aliases.get(c) in submission else c for c in predictions)
+        optional, required = list(self.facts.optional_columns), [*ids, *predictions]
+        if self.compat is not None:
+            from wmrl_envs.tasks.compat import check_order, override
+
+            check_order(self.facts, [str(c) for c in submission.columns], [str(c) for c in truth.columns])
+            o = override(self.slug)
+            required += o.also_required
+            optional += [str(c) for c in submission.columns] if o.extra_columns else []
+            if o.by_id_only:
+                ids = ids[:1]
+        check_columns(submission, required, optional)
+        rows = align(truth, submission, ids, "by_place" if self.compat and o.by_id_only else self.facts.id_match)
         ordered = submission[list(predictions)].iloc[rows].reset_index(drop=True)
         keys = [id_text(truth[c]).to_numpy() for c in ids]
         names = keys[0] if len(keys) == 1 else np.array(["|".join(key) for key in zip(*keys, strict=True)], object)
@@ -117,6 +135,10 @@ class TaskSpec:
         """
         from wmrl_envs.tasks.metrics import METRICS
 
+        if self.compat is not None:
+            from wmrl_envs.tasks import compat
+
+            return compat.score(self.facts, self.case(truth, submission))
         return METRICS[self.facts.metric].score(self.case(truth, submission), **self.facts.params)
 
 

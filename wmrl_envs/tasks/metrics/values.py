@@ -15,7 +15,7 @@ _INTEGER = re.compile(r"[+-]?\d+(\.0*)?")
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>", "#n/a"})
 
 
-def _is_missing(cells: pd.Series) -> np.ndarray:
+def is_missing(cells: pd.Series) -> np.ndarray:
     """Missing cells: NaN, None, blank, or a word that pandas reads as NaN."""
     missing = cells.isna().to_numpy(bool, copy=True)
     if cells.dtype.kind not in "iufb":
@@ -34,7 +34,7 @@ def _refuse(
 
 def refuse_missing(cells: pd.Series, ids: Sequence[str] | np.ndarray) -> None:
     """No cell may be missing."""
-    rows = np.flatnonzero(_is_missing(cells))
+    rows = np.flatnonzero(is_missing(cells))
     _refuse(str(cells.name), rows, None, ids, "missing predictions (NaN or blank)", "Give a value for every row.")
 
 
