@@ -193,7 +193,7 @@ class Recalibrator:
             if fell_back_before:
                 return
             kept = "the identity" if self._map is None else "the last good map"
-            log.warning("Recalibration with %d pairs has no usable slope: predictions do not rise with true scores; %s stays.",
+            log.warning("Recalibration with %d pairs has no usable slope (predictions do not rise with true scores, or true scores do not vary): %s stays.",
                         len(self.pool), kept)  # fmt: skip
             return
         self._map = fitted
