@@ -1,10 +1,12 @@
 """The text environments with a real sandbox: programs are written, executed and graded for real, on made-up data."""
 
+import functools
 import importlib.util
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from gymnasium.vector import AsyncVectorEnv
 
 import wmrl_envs  # noqa: F401  (registers the environments)
 from tests.doubles import write_competition
@@ -107,6 +109,19 @@ def test_one_sandbox_serves_all_environments_of_a_process(dojo, box):
     for env in envs:
         env.close()
         env.close()
+
+
+def test_every_process_of_an_async_vector_env_has_its_own_sandbox(dojo, box):
+    make = functools.partial(gym.make, "MLEDojo-v0", competition=SLUG, data_dir=dojo, execution="process", max_turns=1)
+    envs = AsyncVectorEnv([make, make])
+    try:
+        envs.reset(seed=0)
+        observations, rewards, terminated, *_ = envs.step((SOLVES, "1 / 0"))
+    finally:
+        envs.close()
+    assert rewards.tolist() == [1.0, 0.0]
+    assert terminated.all()
+    assert "ZeroDivisionError" in observations[1]
 
 
 def test_an_evaluation_executes_in_parallel(dojo, box):

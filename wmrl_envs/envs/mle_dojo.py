@@ -146,7 +146,8 @@ class MLEDojoEnv(ExecutableEnv):
         competition = self.competition(chosen)
         if competition.board is None:  # said before a program has run, not after
             raise DataNotBuilt(
-                f"Competition {chosen!r} has no leaderboard to rank scores on: run `wmrl tasks prepare` for it again."
+                f"Competition {chosen!r} has no leaderboard to rank scores on: put private_leaderboard.csv (columns rank,score) "
+                "beside its test_answer.csv."
             )
         self._episode = Attempts(competition, self._describe(competition))
         self._observation = feedback.clip(self._episode.context.overview, OVERVIEW_CHARACTERS)

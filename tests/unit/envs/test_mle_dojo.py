@@ -9,6 +9,7 @@ import pytest
 from gymnasium.error import ResetNeeded
 
 import wmrl_envs
+from tests.doubles import write_competition
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import DataNotBuilt, InvalidAction, InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits
@@ -295,6 +296,14 @@ def test_an_unknown_competition_gets_the_nearest_names(make, dojo):
 def test_unknown_reset_options_are_refused(make):
     with pytest.raises(InvalidInput, match="'competition'"):
         make().reset(options={"task": SLUG})
+
+
+def test_a_competition_without_boards_says_so_before_anything_runs(tmp_path, box):
+    write_competition(tmp_path, SLUG, "Id", "ACTION")
+    for board in ("private", "public"):
+        (tmp_path / SLUG / "data" / "private" / f"{board}_leaderboard.csv").unlink()
+    with pytest.raises(DataNotBuilt, match=r"private_leaderboard\.csv"):
+        MLEDojoEnv(SLUG, data_dir=tmp_path, sandbox=box).reset()
 
 
 def test_data_that_is_not_built_names_the_command(tmp_path, box):
