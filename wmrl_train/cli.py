@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from wmrl_envs.errors import WmrlError
 
-_COMMANDS = ("train", "evaluate", "tasks", "sandbox", "warm_start", "fidelity", "demos")
+_COMMANDS = ("train", "evaluate", "tasks", "sandbox", "warm_start", "fidelity", "demos", "vla")
 
 app = typer.Typer(
     name="wmrl",

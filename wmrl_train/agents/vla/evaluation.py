@@ -150,18 +150,20 @@ def evaluate_policy(
     policy: Callable[[Any], np.ndarray],
     init_states: Iterable[int] | None = None,
     repeats: int = 1,
+    first_repeat: int = 0,
     on_episode: Callable[[Trial, list[np.ndarray]], None] | None = None,
 ) -> list[Trial]:
     """Run a policy (observation -> actions (k, 7)) from every initial state, `repeats` times, in one `LiberoLongEnv`.
 
     Args:
         init_states: indices; all the environment has by default.
+        first_repeat: number of the first repeat.
         on_episode: called with each trial and its pictures, one a chunk (for videos).
     """
     core = env.unwrapped
     trials = []
     for index in core.start_states.indices if init_states is None else init_states:
-        for repeat in range(repeats):
+        for repeat in range(first_repeat, first_repeat + repeats):
             observation, info = env.reset(options={"init_state": index})
             frames, success, truncated = [observation.get("image")], False, False
             while not (success or truncated):
