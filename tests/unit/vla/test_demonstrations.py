@@ -109,6 +109,13 @@ def test_bad_datasets_are_named(tmp_path):
         write_lerobot(tmp_path / "mixed", [demonstration(), demonstration(wrist=False)])
 
 
+def test_what_was_recorded_before_an_interruption_is_a_dataset(tmp_path):
+    with pytest.raises(KeyboardInterrupt), LeRobotWriter(tmp_path / "data") as writer:
+        writer.add(demonstration())
+        raise KeyboardInterrupt
+    assert len(list(load_demonstrations(tmp_path / "data"))) == 1
+
+
 def test_malformed_demonstrations_are_refused():
     with pytest.raises(InvalidInput, match=r"\(5, 6\)"):
         demonstration(actions=np.zeros((5, 6)))

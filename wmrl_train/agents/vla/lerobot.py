@@ -147,7 +147,7 @@ class LeRobotWriter:
         return self
 
     def __exit__(self, error: object, *rest: object) -> None:
-        if error is None:
+        if error is None or self._episodes:  # what was recorded before an interruption is a dataset too
             self.close()
 
 
