@@ -90,7 +90,8 @@ def _mcrmsle(case: Case) -> float:
     """Missing predictions and those below -1 are skipped."""
     with np.errstate(invalid="ignore", divide="ignore"):
         squares = (np.log1p(case.true_numbers()) - np.log1p(_loose(case))) ** 2
-    return float(np.sqrt(np.nanmean(squares, axis=0)).mean())
+        used = (~np.isnan(squares)).sum(axis=0)
+        return float(np.sqrt(np.nansum(squares, axis=0) / used).mean())
 
 
 def _gini_in_order(case: Case) -> float:

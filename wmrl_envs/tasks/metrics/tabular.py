@@ -212,8 +212,10 @@ def qwk(y: np.ndarray, p: np.ndarray) -> float:
     The weights are the true distances, so ratings that occur nowhere do not matter; NaN when both are the same constant.
     """
     truth, guess = y[:, 0], p[:, 0]
-    observed = ((truth - guess) ** 2).mean()
-    expected = truth.var() + guess.var() + (truth.mean() - guess.mean()) ** 2
+    n = len(truth)
+    # Both sides times n^2, so that whole ratings are compared without rounding and chance agreement is exactly 0.
+    observed = n * ((truth - guess) ** 2).sum()
+    expected = n * ((truth**2).sum() + (guess**2).sum()) - 2 * truth.sum() * guess.sum()
     return float(1 - observed / expected) if expected > 0 else float("nan")
 
 
