@@ -71,7 +71,7 @@ class DockerSandbox(Sandbox):
         base_url: str | None = None,
         attempts: int = 3,
     ):
-        self._client = _connect(base_url)
+        self._client = connect(base_url)
         self._image, self._runtime, self._attempts = image, runtime, attempts
         self._gpus = GpuLeases(gpus)
         self._owner = f"{os.getpid()}-{start_time(os.getpid())}"
@@ -197,7 +197,8 @@ def reap_containers(client: Any) -> int:
     return count
 
 
-def _connect(base_url: str | None) -> Any:
+def connect(base_url: str | None) -> Any:
+    """A client of the daemon at `base_url` (default: as the `docker` command finds it)."""
     try:
         import docker
         import requests

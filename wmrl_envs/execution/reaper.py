@@ -15,14 +15,15 @@ from wmrl_envs.execution.box.tiers import FIRST_USER, remove_tree, start_time
 
 log = logging.getLogger(__name__)
 
-_FOLDER = re.compile(r"wmrl-(?:run|probe|docker)-(\d+)-(\d+)")
+#: Our temporary folders, with pid and start time of the owner.
+OWNED_FOLDER = re.compile(r"wmrl-(?:run|probe|docker)-(\d+)-(\d+)")
 
 
 def reap(folder: str | None = None) -> int:
     """Clean up after dead supervisors in `folder` (default: the temporary folder); how many there were."""
     reaped = 0
     for entry in os.scandir(folder or tempfile.gettempdir()):
-        match = _FOLDER.match(entry.name)
+        match = OWNED_FOLDER.match(entry.name)
         if not match or not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
             continue
         owner, started = int(match[1]), int(match[2])

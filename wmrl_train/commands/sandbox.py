@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import platform
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+
+from wmrl_envs import paths
+from wmrl_envs.errors import WmrlError
+
+_EXTRAS = {
+    "train": "torch transformers peft safetensors gguf matplotlib jinja2", "docker": "docker", "sb3": "stable_baselines3",
+    "vllm": "vllm", "libero": "libero mujoco", "ray": "ray", "trackers": "tensorboard wandb trackio",
+}  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
     """Add these subcommands to `app`."""
     sandbox = typer.Typer(help="The environment solutions run in, and the isolation around it.", no_args_is_help=True)
     sandbox.command("build")(build)
+    sandbox.command("check")(check)
     app.add_typer(sandbox, name="sandbox")
+    app.command("doctor")(doctor)
 
 
 def build(
@@ -25,4 +41,96 @@ def build(
     from wmrl_envs.execution.environment import build_environment
 
     environment = build_environment(name, requirements, force=force)
-    Console().print(f"sandbox environment {environment.root}: {len(environment.packages)} packages, lock {environment.digest[:12]}")
+    Console().print(
+        f"sandbox environment {environment.root}: {len(environment.packages)} packages, lock {environment.digest[:12]}"
+    )
+
+
+def check(
+    name: Annotated[str, typer.Option(help="Name of the environment.")] = "default",
+) -> None:
+    """Test the isolation of this machine afresh and run one program in it; fails if untrusted code cannot be isolated."""
+    import tempfile
+
+    from wmrl_envs.execution import ExecutionLimits, ProcessSandbox
+    from wmrl_envs.execution.environment import load_environment
+    from wmrl_envs.execution.selftest import tier_report
+
+    console = Console(soft_wrap=True)
+    environment = load_environment(name)
+    console.print(f"environment {environment.root}: Python {environment.python_version}, lock {environment.digest[:12]}")
+    for tier, failures in tier_report(environment, fresh=True).items():
+        console.print(f"{tier}: {_verdict(failures)}")
+    with tempfile.TemporaryDirectory() as folder, ProcessSandbox(environment.root, warm=False) as box:
+        run = box.run("print('hello from the sandbox')", folder, ExecutionLimits(timeout_s=60))
+    console.print(
+        f"a program ran in {run.tier}: {run.status}, {1000 * run.wall_s:.0f} ms, {run.stdout.strip()!r}", markup=False
+    )
+
+
+def doctor() -> None:
+    """Say what works on this machine, and what to do about what does not."""
+    console = Console(soft_wrap=True)
+    for line in (*_machine_lines(), *_sandbox_lines(), _docker_line(), *_extra_lines()):
+        console.print(line, highlight=False)
+
+
+def _verdict(failures: list[str]) -> str:
+    return (
+        "[green]isolates[/]" if not failures else f"[yellow]does not isolate[/]: a solution can {escape(', '.join(failures))}"
+    )
+
+
+def _machine_lines() -> list[str]:
+    import psutil
+
+    from wmrl_envs import __version__
+
+    home = paths.home()
+    existing = next(folder for folder in (home, *home.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free / 2**30
+    space = "[green]enough[/]" if free >= 5 else "[yellow]little: 5 GiB are advisable[/]"
+    memory = psutil.virtual_memory().total / 2**30
+    return [
+        f"wmrl {__version__}, Python {platform.python_version()} ({sys.executable})",
+        f"machine: {platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB memory",
+        f"home: {home}, {free:.0f} GiB free: {space}",
+    ]
+
+
+def _sandbox_lines() -> list[str]:
+    from wmrl_envs.execution.environment import load_environment
+    from wmrl_envs.execution.selftest import choose_tier, tier_report
+
+    try:
+        environment = load_environment()
+    except WmrlError as error:
+        return [f"sandbox environment: [yellow]{escape(str(error))}[/]"]
+    lines = [f"sandbox environment: [green]built[/], Python {environment.python_version}, {', '.join(environment.packages)}"]
+    lines += [f"isolation by {tier}: {_verdict(failures)}" for tier, failures in tier_report(environment).items()]
+    try:
+        lines.append(f"untrusted code runs in: [green]{choose_tier(environment)}[/]")
+    except WmrlError as error:
+        lines.append(f"untrusted code: [red]refused[/]. {escape(str(error))}")
+    return lines
+
+
+def _docker_line() -> str:
+    from wmrl_envs.execution.docker import connect
+
+    try:
+        client = connect(None)
+        version = client.version()["Version"]
+        client.close()
+        return f"docker: [green]daemon {version}[/]"
+    except WmrlError as error:
+        return f"docker (optional): [yellow]{escape(str(error))}[/]"
+
+
+def _extra_lines() -> list[str]:
+    lines = []
+    for extra, modules in _EXTRAS.items():
+        missing = [module for module in modules.split() if importlib.util.find_spec(module) is None]
+        hint = f"[yellow]without {', '.join(missing)}[/] (pip install 'wmrl\\[{extra}]')"
+        lines.append(f"extra {extra}: {hint if missing else '[green]installed[/]'}")
+    return lines

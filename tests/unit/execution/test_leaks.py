@@ -19,6 +19,8 @@ from wmrl_envs.execution import ExecutionLimits, Job, ProcessSandbox
 from wmrl_envs.execution.reaper import reap
 from wmrl_envs.outcome import ExecutionStatus
 
+pytestmark = pytest.mark.xdist_group("execution")  # one process: they look at the whole machine
+
 PROGRAMS = (
     "print('fine')", "open(SUBMISSION_PATH, 'w').write('id,y\\n')", "1/0", "import os; os.kill(os.getpid(), 11)",
     "import os\nif os.fork() == 0:\n    os.setsid()\n    import time; time.sleep(60)", "import os; os.mkfifo(SUBMISSION_PATH)",
@@ -32,7 +34,7 @@ def footprint(box):
         "descriptors": len(os.listdir("/proc/self/fd")),
         "the server's descriptors": len(os.listdir(f"/proc/{server.pid}/fd")),
         "threads": threading.active_count(),
-        "files": len([n for n in os.listdir(tempfile.gettempdir()) + os.listdir("/dev/shm") if n.startswith("wmrl")]),
+        "files": len([n for n in os.listdir(tempfile.gettempdir()) + os.listdir("/dev/shm") if n.startswith("wmrl-run")]),
         "mounts": len(Path("/proc/self/mounts").read_text().splitlines()),
     }
 

@@ -61,3 +61,12 @@ def restrict(read: list[str], write: list[str], names: list[str]) -> None:
             os.close(descriptor)
     kernel.syscall(_RESTRICT, ruleset, 0, what="landlock_restrict_self")
     os.close(ruleset)
+
+
+def keep_signals_inside() -> None:
+    """Allow signals only to processes this one will start, where the kernel can (version 6)."""
+    if version() >= 6:
+        attributes = struct.pack("QQQ", 0, 0, _SCOPES)
+        ruleset = kernel.syscall(_CREATE, attributes, len(attributes), 0, what="landlock_create_ruleset")
+        kernel.syscall(_RESTRICT, ruleset, 0, what="landlock_restrict_self")
+        os.close(ruleset)

@@ -148,6 +148,7 @@ class ContainerTier:
     def confine(self) -> None:
         limits.apply(self.job["limits"], processes_in_use=None, limit_data=not self.job.get("devices"))
         kernel.drop_privileges(None)
+        landlock.keep_signals_inside()
         seccomp.install()
 
     def disk_mb(self) -> float:
@@ -170,7 +171,7 @@ def start_time(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
             fields = f.read().rsplit(b")", 1)[1].split()
-    except (OSError, IndexError):
+    except (FileNotFoundError, ProcessLookupError):
         return 0
     return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
