@@ -92,6 +92,9 @@ def run(settings: Settings, *, k: int, out: Path | None, workers: int | None, as
         report = as_dict(result, settings, k)
         (folder / TABLE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     show(result, report, as_json, f"{settings.agent} on {settings.tasks}", k)
+    console.print(
+        f"{result.executions} programs executed, {result.execution_s:.0f} s of their own time; this run took {result.wall_s:.0f} s"
+    )
     console.print(f"{folder / FILE}: every attempt; {folder / TABLE}: this table")
     return result
 
@@ -152,9 +155,6 @@ def show(result: EvalResult, report: dict[str, Any], as_json: bool, title: str, 
     console.print(rich_table(result.table, title, k))
     if result.relative_gap is not None:
         console.print(f"relative performance gap: {result.relative_gap:.3f}")
-    console.print(
-        f"{result.executions} programs executed, {result.execution_s:.0f} s of their own time; this run took {result.wall_s:.0f} s"
-    )
 
 
 def rich_table(table: Table, title: str, k: int) -> RichTable:
