@@ -22,6 +22,7 @@ from wmrl_envs.world_models.fidelity import Pair, by, by_fault, measure
 
 log = logging.getLogger(__name__)
 BATCH = 64
+CONTENDED = 0.5
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ def load_corpus(path: Path) -> list[Executed]:
             records.append(json.loads(line))
         except ValueError:
             raise InvalidInput(f"{path}, line {i}: expected a JSON record of an executed program.") from None
+    contended = sum(map(_contended, records))
+    if contended:
+        log.warning("%d of %d programs of %s were stopped by the wall clock of a busy machine: left out", contended, len(records), path)
     return _with_contexts(records)
 
 
@@ -70,7 +74,7 @@ def _with_contexts(records: Sequence[dict[str, Any]]) -> list[Executed]:
     splits: dict[str, str] = {}
     result = []
     for r in records:
-        if r["status"] == ExecutionStatus.INFRA_ERROR:
+        if r["status"] == ExecutionStatus.INFRA_ERROR or _contended(r):
             continue
         slug, key = r["task"], (r["task"], r["max_rows"], r["timeout_s"])
         if key not in contexts:
@@ -83,6 +87,11 @@ def _with_contexts(records: Sequence[dict[str, Any]]) -> list[Executed]:
             Executed(Solution(r["code"], slug), contexts[key], _outcome(r, boards[slug]), splits[slug], r["origin"], r["fault"])
         )
     return result
+
+
+def _contended(r: dict[str, Any]) -> bool:
+    """Stopped by the wall clock on a busy machine, after less than half the limit in CPU time: says nothing about the program."""
+    return r["status"] == ExecutionStatus.TIMEOUT and r["cpu_s"] < CONTENDED * r["timeout_s"]
 
 
 def _outcome(r: dict[str, Any], board: Any) -> Outcome:
@@ -186,7 +195,7 @@ def drawn(programs: Sequence[Executed], n: int, seed: int) -> list[int]:
 
 
 def run_fidelity(make_model: Any, programs: Sequence[Executed], *, split: str, anchors: int, seed: int = 0) -> dict[str, Any]:
-    """Three measurements of fresh models on the programs of `split` ("heldout", "train" or "all").
+    """Three measurements of fresh models on the programs of `split` ("held_out", "train" or "all").
 
     * "no pairs": the prior.
     * "pairs of other tasks": after `anchors` executed programs of tasks that are not measured (left out for "all").
@@ -195,7 +204,7 @@ def run_fidelity(make_model: Any, programs: Sequence[Executed], *, split: str, a
     chosen = [e for e in programs if split == "all" or e.split == split]
     others = [e for e in programs if e not in chosen] if split == "all" else [e for e in programs if e.split != split]
     if not chosen:
-        raise InvalidInput(f"split={split!r}: the corpus has no program of it; expected one of train, heldout, all.")
+        raise InvalidInput(f"split={split!r}: the corpus has no program of it; expected one of train, held_out, all.")
     report: dict[str, Any] = {"split": split, "anchors": anchors, "seed": seed, "measurements": {}}
     model = make_model()
     pairs, seconds = predict(model, chosen)

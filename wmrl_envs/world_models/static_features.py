@@ -49,6 +49,7 @@ def describe_program(run: Interpreter, context: TaskContext, cpu_s: float) -> di
     f |= _columns(run, context)
     width = last.inputs.width
     f["log_width"] = math.log10(width) if width else 1.5
+    f["log_rows"] = math.log10(max(run.sklearn.count(last.inputs.rows) or 3000, 1)) - 3.0
     f["sparse"] = 1.0 if last.inputs.sparse else 0.0
     f["derived"] = (
         float(len(run.env["num"].items) - len(context.scaffold_names.get("num") or ()))

@@ -12,23 +12,25 @@ MAX_PAIRS = 1024  # the newest are kept
 # Expected score (0 = constant prediction, 1 = a tuned solution) of an estimator with ordinary settings.
 PRIOR: Mapping[str, Mapping[str, float]] = {
     "tabular": {
-        "HistGradientBoosting": 0.70, "GradientBoosting": 0.70, "XGB": 0.72, "LGBM": 0.72, "CatBoost": 0.72, "RandomForest": 0.62,
-        "ExtraTrees": 0.60, "AdaBoost": 0.58, "LogisticRegression": 0.55, "LinearDiscriminantAnalysis": 0.55, "SVM": 0.48,
-        "MLP": 0.45, "Ridge": 0.45, "Lasso": 0.38, "GaussianNB": 0.42, "SGD": 0.40, "KNeighbors": 0.40, "DecisionTree": 0.48,
-        "LinearSV": 0.38, "Dummy": 0.0,
+        "HistGradientBoosting": 0.78, "GradientBoosting": 0.78, "XGB": 0.80, "LGBM": 0.80, "CatBoost": 0.80, "RandomForest": 0.66,
+        "ExtraTrees": 0.64, "AdaBoost": 0.56, "LogisticRegression": 0.58, "LinearDiscriminantAnalysis": 0.64, "SVM": 0.45,
+        "MLP": 0.45, "Ridge": 0.48, "Lasso": 0.46, "GaussianNB": 0.45, "SGD": 0.38, "KNeighbors": 0.45, "DecisionTree": 0.48,
+        "LinearSV": 0.45, "Dummy": 0.02,
     },
     "text": {
-        "Ridge": 0.50, "LogisticRegression": 0.50, "SVM": 0.48, "LinearSV": 0.48, "SGD": 0.42, "ExtraTrees": 0.40, "RandomForest": 0.38,
-        "LinearDiscriminantAnalysis": 0.40, "HistGradientBoosting": 0.38, "MLP": 0.35, "KNeighbors": 0.28, "Lasso": 0.25,
-        "AdaBoost": 0.22, "DecisionTree": 0.22, "GaussianNB": 0.15, "MultinomialNB": 0.45, "ComplementNB": 0.45, "Dummy": 0.0,
+        "Ridge": 0.62, "LogisticRegression": 0.72, "SVM": 0.62, "LinearSV": 0.58, "SGD": 0.50, "ExtraTrees": 0.64, "RandomForest": 0.60,
+        "LinearDiscriminantAnalysis": 0.60, "HistGradientBoosting": 0.56, "MLP": 0.45, "KNeighbors": 0.34, "Lasso": 0.46,
+        "AdaBoost": 0.38, "DecisionTree": 0.36, "GaussianNB": 0.40, "MultinomialNB": 0.60, "ComplementNB": 0.60, "Dummy": 0.05,
     },
     "image": {
-        "SVM": 0.68, "ExtraTrees": 0.58, "RandomForest": 0.56, "HistGradientBoosting": 0.60, "LogisticRegression": 0.52, "MLP": 0.52,
-        "KNeighbors": 0.50, "SGD": 0.42, "LinearDiscriminantAnalysis": 0.42, "GaussianNB": 0.28, "Ridge": 0.40, "DecisionTree": 0.22,
-        "AdaBoost": 0.25, "Lasso": 0.30, "Dummy": 0.0,
+        "SVM": 0.80, "ExtraTrees": 0.62, "RandomForest": 0.58, "HistGradientBoosting": 0.62, "LogisticRegression": 0.56, "MLP": 0.62,
+        "KNeighbors": 0.62, "SGD": 0.52, "LinearDiscriminantAnalysis": 0.45, "GaussianNB": 0.38, "Ridge": 0.42, "DecisionTree": 0.20,
+        "AdaBoost": 0.28, "Lasso": 0.35, "Dummy": 0.02,
     },
 }  # fmt: skip
 TREES = ("RandomForest", "ExtraTrees", "DecisionTree")
+NEEDS_SCALING = ("SVM", "MLP", "KNeighbors", "SGD", "LinearSV", "Lasso")
+SCALERS = ("StandardScaler", "MinMaxScaler", "RobustScaler", "QuantileTransformer", "PowerTransformer")
 
 
 def prior_score(f: Mapping[str, float], category: str, family: str) -> float:
@@ -36,48 +38,60 @@ def prior_score(f: Mapping[str, float], category: str, family: str) -> float:
     model = next((k[6:] for k in f if k.startswith("model:")), "")
     if not model:
         return 0.4
-    if model == "Dummy":
-        return 0.01
     score = PRIOR.get(category, PRIOR["tabular"]).get(model, 0.45)
-    depth = 10 ** f.get("hp:max_depth", 1.5)
-    if model in TREES and depth <= 3:
-        score -= 0.15 if depth > 1 else 0.25
-    if model == "DecisionTree" and depth > 12:
-        score -= 0.05
-    if model in ("RandomForest", "ExtraTrees"):
-        score += 0.04 * (f.get("hp:n_estimators", 2.0) - 1.7)
-    if model == "HistGradientBoosting":
-        learnt = 10 ** (f.get("hp:max_iter", 2.0) + f.get("hp:learning_rate", -1.0))  # iterations x rate: 10 at the defaults
-        score -= 0.22 * max(0.0, 0.8 - math.log10(max(learnt, 0.01)))
-    if model in ("LogisticRegression", "SVM", "LinearSV"):
-        score -= 0.08 * abs(f.get("hp:C", 0.0) - (0.5 if model == "SVM" else 0.0))
-    if model == "Lasso":
-        score -= 0.12 * max(0.0, f.get("hp:alpha", 0.0) + 2.5)
-    if model == "MLP":
-        score += 0.10 * (f.get("hp:max_iter", 2.0) - 1.5)
-    if model == "KNeighbors":
-        score -= 0.12 * abs(f.get("hp:n_neighbors", 0.7) - 0.9)
-    scaled = any(
-        f.get(f"step:{s}")
-        for s in ("StandardScaler", "MinMaxScaler", "RobustScaler", "QuantileTransformer", "PowerTransformer")
-    )
-    if model in ("SVM", "MLP", "KNeighbors", "SGD", "LinearSV", "Lasso") and category == "tabular" and not scaled:
-        score -= 0.15
-    for kind, weight in (("num", 0.20), ("cat", 0.12), ("text", 0.30 if category == "text" else 0.08)):
-        if f.get(f"has:{kind}"):
-            score -= weight * (1.0 - f.get(f"uses:{kind}", 1.0))
-    score += 0.03 * min(f.get("derived", 0.0), 2.0)
-    if family == "non-negative":
-        score += 0.12 if f.get("log_target") else -0.08
-    if f.get("out:label-for-ranking"):
-        score -= 0.30
-    if family == "labels" and category != "image" and f.get("hp:balanced"):
-        score += 0.04
-    if f.get("few_features") or f.get("step:few-features"):
-        score -= 0.06
-    if f.get("step:few-components"):
-        score -= 0.10
+    if model != "Dummy":
+        score += _setting(f, model) + _data_use(f, model, category) + _metric_fit(f, category, family)
     return min(max(score, 0.02), 0.97)
+
+
+def _setting(f: Mapping[str, float], model: str) -> float:
+    """How hyperparameters move an estimator off its ordinary level; numbers are log10 of the values."""
+    depth, c, alpha = f.get("hp:max_depth", 1.5), f.get("hp:C", 0.0), f.get("hp:alpha", 0.0)
+    change = 0.0
+    if model in TREES and depth < 0.5:  # up to 3 levels
+        change -= 0.15 if depth > 0.1 else 0.25
+    match model:
+        case "DecisionTree":
+            change -= 0.05 if depth > 1.1 else 0.0
+        case "RandomForest" | "ExtraTrees":
+            change += 0.04 * (f.get("hp:n_estimators", 2.0) - 1.7)
+        case "HistGradientBoosting":  # iterations x rate: 10 at the defaults
+            learnt = f.get("hp:max_iter", 2.0) + f.get("hp:learning_rate", -1.0)
+            change -= 0.30 * max(0.0, 0.8 - learnt)
+        case "LogisticRegression" | "LinearSV":
+            change -= 0.08 * abs(c)
+        case "SVM":
+            change -= 0.08 * abs(c - 0.5)
+        case "Lasso":
+            change -= 0.08 * max(0.0, alpha + 2.0)
+        case "Ridge":
+            change -= 0.10 * max(0.0, alpha - 0.3)
+        case "MLP":
+            change += 0.18 * (f.get("hp:max_iter", 2.0) - 1.5)
+        case "KNeighbors":
+            change -= 0.12 * abs(f.get("hp:n_neighbors", 0.7) - 0.9)
+    return change
+
+
+def _data_use(f: Mapping[str, float], model: str, category: str) -> float:
+    """How much of the data is used, and how it is encoded."""
+    change = 0.10 * f.get("log_rows", 0.0) + 0.03 * min(f.get("derived", 0.0), 2.0) + 0.08 * f.get("augmented", 0.0)
+    for kind, weight in (("num", 0.20), ("cat", 0.12), ("text", 0.40 if category == "text" else 0.06)):
+        if f.get(f"has:{kind}"):
+            change -= weight * (1.0 - f.get(f"uses:{kind}", 1.0))
+    if model in NEEDS_SCALING and category == "tabular" and not any(f.get(f"step:{s}") for s in SCALERS):
+        change -= 0.15
+    return change - 0.06 * f.get("step:few-features", 0.0) - 0.10 * f.get("step:few-components", 0.0)
+
+
+def _metric_fit(f: Mapping[str, float], category: str, family: str) -> float:
+    """Whether what is fitted and handed in is what the metric rewards."""
+    change = -0.30 * f.get("out:label-for-ranking", 0.0)
+    if family == "non-negative":
+        change += 0.12 if f.get("log_target") else -0.08
+    if family == "labels" and category != "image":
+        change += 0.04 * f.get("hp:balanced", 0.0)
+    return change
 
 
 class QualityHead:
@@ -87,7 +101,7 @@ class QualityHead:
     that what is learnt on one task carries over to others, less strongly than within the task.
     """
 
-    def __init__(self, shared: float = 0.02, own: float = 0.03, level: float = 0.02, noise: float = 0.01):
+    def __init__(self, shared: float = 0.02, own: float = 0.05, level: float = 0.01, noise: float = 0.035):
         self.shared, self.own, self.level, self.noise = shared, own, level, noise
         self._pairs: list[tuple[str, dict[str, float], float]] = []  # task, features, residual
         self._solved: tuple[np.ndarray, list[str], np.ndarray, np.ndarray] | None = None
@@ -155,16 +169,11 @@ class QualityHead:
         self._solved = None
 
 
+_SCALES = {"log_target": 0.6, "out:label-for-ranking": 0.6, "log_cpu": 0.12, "log_width": 0.12, "derived": 0.2}
+_PREFIX_SCALES = {"model:": 0.6, "hp:": 0.35, "step:": 0.2, "uses:": 0.5, "has:": 0.2}
+
+
 def scale(name: str) -> float:
     """Weight of a feature in the distance between programs."""
-    if name.startswith("model:"):
-        return 1.0
-    if name.startswith("hp:"):
-        return 0.6
-    if name.startswith("step:"):
-        return 0.35
-    if name.startswith("uses:"):
-        return 0.8
-    if name.startswith("has:"):
-        return 0.3
-    return {"log_target": 1.0, "out:label-for-ranking": 1.0, "log_cpu": 0.2, "log_width": 0.2, "derived": 0.3}.get(name, 0.4)
+    prefix = name[: name.find(":") + 1]
+    return _SCALES.get(name) or _PREFIX_SCALES.get(prefix, 0.25)

@@ -23,7 +23,7 @@ def fidelity(
     tasks: Annotated[
         str | None, typer.Option(help="Slugs with commas between (default: all; --fresh: the built-in ones).")
     ] = None,
-    split: Annotated[str, typer.Option(help="What is measured: heldout, train or all.")] = "heldout",
+    split: Annotated[str, typer.Option(help="What is measured: held_out, train or all.")] = "held_out",
     anchors: Annotated[int, typer.Option(help="Executed programs a learning model is given first.")] = 200,
     limit: Annotated[int | None, typer.Option(help="At most this many programs, drawn at random.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
