@@ -110,9 +110,13 @@ def test_bad_datasets_are_named(tmp_path):
 
 
 def test_what_was_recorded_before_an_interruption_is_a_dataset(tmp_path):
-    with pytest.raises(KeyboardInterrupt), LeRobotWriter(tmp_path / "data") as writer:
-        writer.add(demonstration())
-        raise KeyboardInterrupt
+    def interrupted():
+        with LeRobotWriter(tmp_path / "data") as writer:
+            writer.add(demonstration())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert len(list(load_demonstrations(tmp_path / "data"))) == 1
 
 
