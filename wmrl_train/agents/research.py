@@ -84,7 +84,8 @@ class ResearchAgent:
         hardware: str = "CPU only",
         template_options: Mapping[str, Any] | None = None,
     ):
-        self.max_new_tokens, self.stop_ids = max_new_tokens, ()
+        self.max_new_tokens = max_new_tokens
+        self.stop_ids: tuple[int, ...] = ()
         self.one_row_per_turn = False
         self._tokenizer, self._max_turns, self._timeout_s = tokenizer, max_turns, timeout_s
         self._observation_tokens, self._installed, self._hardware = observation_tokens, installed, hardware

@@ -18,7 +18,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from wmrl_envs.engine import Generation, Prompt, Sampling
-from wmrl_envs.errors import DataNotBuilt, InfrastructureError, InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_train.models import check_model
 
 COMPACT_BELOW = 0.75  # finished rows leave the batch once fewer than this share of its rows is still sampling
 
@@ -213,6 +214,7 @@ class _PreallocatedLayer(DynamicLayer):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None and self.values is not None
         length = self.get_seq_length()
         end = length + key_states.shape[-2]
         stale = self._buffers is None or self.keys.data_ptr() != self._buffers[0].data_ptr()  # rows were selected since
@@ -238,12 +240,8 @@ def load_model(path: str | Path, *, dtype: str = "float32", device: str = "auto"
     Raises:
         DataNotBuilt: there is no model in that directory.
     """
-    if not (Path(path) / "config.json").is_file():
-        raise DataNotBuilt(
-            f"No model in {str(path)!r}: expected a directory with config.json, model.safetensors and tokenizer.json "
-            "(saved by save_pretrained), 'demo', or 'smollm2' after `wmrl model fetch smollm2`."
-        )
+    check_model(str(path))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), local_files_only=True)
+    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), local_files_only=True)
     return model.to(device).eval(), AutoTokenizer.from_pretrained(path, local_files_only=True)

@@ -49,8 +49,7 @@ def logs(cfg):
     run = RunDirectory(cfg.run_dir)
     result = []
     for log in ("rollouts.jsonl", "metrics.jsonl", "anchors.jsonl"):
-        for record in run.read(log):
-            result.append({k: v for k, v in record.items() if not k.startswith("time/") and not k.endswith("cpu_s")})
+        result += [{k: v for k, v in r.items() if not k.startswith("time/") and not k.endswith("cpu_s")} for r in run.read(log)]
     return result
 
 

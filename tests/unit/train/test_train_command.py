@@ -1,0 +1,85 @@
+import sys
+
+import pytest
+import yaml
+
+from wmrl_train import cli
+from wmrl_train.config import load_config
+from wmrl_train.estimate import Durations, parameters, simulate
+from wmrl_train.models import model_path
+
+
+@pytest.fixture
+def wmrl(capsys, monkeypatch, tmp_path):
+    """The command line in this process, in an empty folder: arguments -> (exit status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["wmrl", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def test_dry_run_prints_the_resolved_configuration_memory_and_cost(wmrl, tmp_path):
+    status, out, _ = wmrl("train", "laptop", "train.steps=3", "--dry-run", "--run-dir", tmp_path / "x" / "mine")
+    assert status == 0
+    values = yaml.safe_load(out)
+    assert (values["train"]["steps"], values["run"]["name"]) == (3, "mine")
+    assert "# memory: 2.1 M weights" in out
+    assert "of which 24 are executed and 168 only predicted" in out
+    assert not (tmp_path / "x").exists(), "a dry run writes nothing"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "laptop", "train.stepz=3"], "Did you mean 'train.steps'?"),
+        (["train", "labtop"], "Did you mean 'laptop'?"),
+        (["train", "laptop", "tasks.train=[titanik]"], "titanik"),
+        (["train", "laptop", "--resume"], "holds no run to resume"),
+        (["train", "laptop", "policy.model=nowhere"], "No model in 'nowhere'"),
+        (["train", "laptop", "policy.engine=openai"], "policy.engine='openai'"),
+        (["train", "laptop", "policy.model=smollm2"], "wmrl model fetch smollm2"),
+        (["report", "nowhere"], "holds no run"),
+        (["model", "fetch", "gpt9"], "cannot be fetched"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence_and_exit_code_2(wmrl, arguments, message, monkeypatch, tmp_path):
+    monkeypatch.setenv("WMRL_HOME", str(tmp_path / "home"))
+    status, _, err = wmrl(*arguments)
+    assert status == 2
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_an_existing_run_is_not_overwritten(wmrl, tmp_path):
+    (tmp_path / "runs" / "laptop").mkdir(parents=True)
+    (tmp_path / "runs" / "laptop" / "config.yaml").write_text("{}")
+    status, _, err = wmrl("train", "laptop")
+    assert status == 2
+    assert "--resume" in err
+    assert "--again" in err
+    status, _, err = wmrl("train", "laptop", "--resume")
+    assert status == 2
+    assert "No checkpoint in" in err
+
+
+def test_the_simulator_of_a_step_shows_what_the_lag_buys():
+    """Executions of 20 s beside steps of 5 s: synchronous anchors starve the generation lane, four steps of slack do not."""
+    durations = Durations(generate_s=0.5, predict_s=0.05, execute_s=20.0, learn_s=1.0)
+    base = ["execution.workers=32", "tasks.max_turns=1"]
+    synchronous = simulate(load_config("paper-4b", base), durations)
+    deferred = simulate(load_config("paper-4b", [*base, "anchors.lag=4"]), durations)
+    everything = simulate(load_config("paper-4b", [*base, "anchors.fraction=1"]), durations)
+    assert synchronous["generation_busy"] < 0.3
+    assert deferred["generation_busy"] > 0.9
+    assert deferred["step_s"] < 6 < 20 < synchronous["step_s"] < everything["step_s"]
+    assert (synchronous["executions"], everything["executions"]) == (8, 64)
+
+
+def test_parameter_counts_come_from_the_headers():
+    assert parameters(model_path("demo")) == pytest.approx(2.06e6, rel=0.01)
+    assert parameters(model_path("nowhere")) is None
