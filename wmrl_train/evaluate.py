@@ -24,7 +24,7 @@ from wmrl_train.aggregate import Table, aggregate
 from wmrl_train.trajectories import Trajectory, Turn
 
 
-@dataclass
+@dataclass(eq=False)
 class Conversation:
     """What a policy is asked to continue: all observations so far (one more than answers), the task as it stands, a seed."""
 
@@ -88,6 +88,12 @@ class EnginePolicy:
             self._prompt(c)
         limit = getattr(self._engine, "max_context", None)
         fits = [c for c in conversations if limit is None or len(c.state.ids) < limit]
+        for c in conversations:
+            if c not in fits and not c.answers:
+                raise InvalidInput(
+                    f"The first prompt of {c.context.task} has {len(c.state.ids)} tokens, and the context of the model is {limit}: "
+                    "take a model with a longer context."
+                )
         made = self._engine.generate([c.state.ids for c in fits], self._sampling, [c.turn_seed for c in fits]) if fits else []
         answers: dict[int, str] = {}
         for c, generation in zip(fits, made, strict=True):

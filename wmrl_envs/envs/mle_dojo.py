@@ -185,9 +185,7 @@ class MLEDojoEnv(ExecutableEnv):
         episode.turn += 1
         failed_us = outcome.is_infra_error
         before = episode.best_score
-        if (
-            not failed_us
-        ):  # the score of a calibrated prediction may be above 0 where a failure is predicted: it is an expectation
+        if not failed_us:  # whatever the status: calibrated, a predicted failure may be worth more than 0
             episode.best_score = max(before, float(outcome.score))
         if outcome.status is ExecutionStatus.OK:
             episode.best_raw = _better(outcome.raw_score, episode.best_raw, episode.competition.spec.higher_is_better)

@@ -115,6 +115,12 @@ def test_a_full_context_ends_the_attempt_with_what_it_has(programs, kwargs):
     assert result.table.overall.attempts == 2
 
 
+def test_a_first_prompt_that_does_not_fit_is_an_error_and_no_zero(programs, kwargs):
+    engine = Scripted(programs, max_context=1)
+    with pytest.raises(InvalidInput, match="has 1 tokens, and the context of the model is 1"):
+        evaluate_policy(engine, engine, [SLUG], 2, **kwargs)
+
+
 def test_done_attempts_are_not_repeated_but_failed_ones_are(programs, kwargs):
     first = evaluate(CallablePolicy(lambda text: programs[SLUG]["half"]), [SLUG], 2, **kwargs)
     first.trajectories[1].failure = "ours"
