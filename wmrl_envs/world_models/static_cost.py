@@ -62,9 +62,9 @@ def _fit_s(fit: Fit, rules: SklearnRules) -> float:
         return _number(model, "n_estimators", 50.0) * (1e-3 + 6e-8 * n * d)
     if family == "SVM":
         linear = model.get("kernel", None, "rbf") == "linear"
-        cost = 4e-9 * n * n * min(active, 60.0) * (1.0 + (_number(model, "C", 1.0) if linear else 0.0))
+        cost = 2e-9 * n * n * min(active, 60.0) * (1.0 + (_number(model, "C", 1.0) if linear else 0.0))
         if linear and not fit.inputs.scaled:
-            cost *= 20.0  # features of different size: libsvm hardly converges
+            cost *= 40.0  # features of different size: libsvm hardly converges
         return cost * (5.0 if model.get("probability") is True else 1.0)
     if family == "LinearSV":
         return 2e-7 * n * active * max(_number(model, "C", 1.0), 0.1) * 3

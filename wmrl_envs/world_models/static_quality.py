@@ -33,12 +33,20 @@ NEEDS_SCALING = ("SVM", "MLP", "KNeighbors", "SGD", "LinearSV", "Lasso")
 SCALERS = ("StandardScaler", "MinMaxScaler", "RobustScaler", "QuantileTransformer", "PowerTransformer")
 
 
+OVERCONFIDENT: Mapping[str, float] = {  # how a logarithmic loss moves an estimator: it punishes confident errors, a constant has none
+    "SGD": -0.25, "GaussianNB": -0.30, "KNeighbors": -0.25, "MLP": -0.10, "LinearDiscriminantAnalysis": -0.08, "DecisionTree": 0.0,
+    "Dummy": 0.35, "ExtraTrees": 0.08, "RandomForest": 0.08, "SVM": 0.08, "LogisticRegression": 0.05,
+}  # fmt: skip
+
+
 def prior_score(f: Mapping[str, float], category: str, family: str) -> float:
     """Expected score of a valid program before any pair has been seen. `family` is that of the metric (`metric_family`)."""
     model = next((k[6:] for k in f if k.startswith("model:")), "")
     if not model:
         return 0.4
     score = PRIOR.get(category, PRIOR["tabular"]).get(model, 0.45)
+    if family == "probabilities":
+        score += OVERCONFIDENT.get(model, 0.0) - (0.25 if model == "DecisionTree" and f.get("hp:max_depth", 1.5) > 0.8 else 0.0)
     if model != "Dummy":
         score += _setting(f, model) + _data_use(f, model, category) + _metric_fit(f, category, family)
     return min(max(score, 0.02), 0.97)
