@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DESCRIPTION_TOKENS = 900
 EVALUATION_TOKENS = 300
 _TOKEN = re.compile(r"[A-Za-z0-9_]{1,5}|[^\sA-Za-z0-9_]")  # a little finer than the tokenizers of language models
-_EVALUATION = re.compile(r"^[#*\s]*(evaluation|scoring|metric)\b[^\n]{0,60}$", re.IGNORECASE | re.MULTILINE)
+_EVALUATION = re.compile(r"^[#* \t]*(evaluation|scoring|metric)\b[^\n]{0,60}$", re.IGNORECASE | re.MULTILINE)
 _HEADING = re.compile(r"^(#{1,6} |\*\*[^*\n]+\*\*\s*$)", re.MULTILINE)
 _COLUMNS_SHOWN = 60
 _EXAMPLES_SHOWN = 12
