@@ -39,11 +39,12 @@ def save_policy(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out
     """Write a model directory with float16 weights (about 4 MB). Its config says float32, which is how it is loaded:
     float16 arithmetic is slow on a CPU.
     """
-    import copy
-    import json
+    from safetensors.torch import save_file
 
-    copy.deepcopy(model).half().save_pretrained(out)
+    weights = {name: w.detach().half().contiguous() for name, w in model.state_dict().items()}
+    del weights["lm_head.weight"]  # tied to the embeddings
+    save_file(weights, Path(out) / "model.safetensors", metadata={"format": "pt"})
+    model.config.architectures = [type(model).__name__]
+    model.config.dtype = "float32"
+    model.config.save_pretrained(out)
     tokenizer.save_pretrained(out)
-    path = Path(out) / "config.json"
-    config = json.loads(path.read_text()) | {"dtype": "float32"}
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
