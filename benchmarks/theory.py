@@ -278,6 +278,11 @@ for its smaller step.
 
 ![gap against T](figures/theory_gap.png)
 
+A note on the floor of Theorem 3. The distortion above is monotone, so the solution that is best in truth is best in the
+predictions too, and a policy that may put all its mass on one solution ends there with any B: B costs speed (early steps of
+the figure), not a floor, and the bound `O(M^2 B^2)` is not attained. What is left at the end of a run is what a softmax
+policy that settled early has lost, whatever graded it. A floor appears where bias and order disagree: last section.
+
 ## The bias contracts with the pairs (Lemma 11)
 
 {contraction}

@@ -36,10 +36,10 @@ def real_return(model: PPO, episodes: int = 10) -> float:
     return float(mean)  # type: ignore[arg-type]
 
 
-def anchored(steps: int, envs: int, fraction: float, first_steps: int, seed: int) -> tuple[PPO, int]:
+def anchored(steps: int, envs: int, fraction: float, first_steps: int, seed: int, model_steps: int = 300) -> tuple[PPO, int]:
     """PPO on predicted and real episodes; returns the model and the real steps used."""
     env = make()
-    dynamics = EnsembleDynamics(env.observation_space, env.action_space, seed=seed, refit_every=500)
+    dynamics = EnsembleDynamics(env.observation_space, env.action_space, seed=seed, refit_every=500, gradient_steps=model_steps)
     dynamics.collect(env, first_steps, seed=seed)
     venv = AnchoredVecEnv([make] * envs, dynamics, anchor_fraction=fraction, seed=seed)
     model = PPO("MlpPolicy", VecMonitor(Sb3VecEnv(venv), info_keywords=("anchored", "wm_reward", "real_reward")), seed=seed,

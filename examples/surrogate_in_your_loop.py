@@ -38,6 +38,8 @@ class Args:
     entropy: float = 0.01
     first_steps: int = 2000
     """real steps of random actions to fit the first dynamics model"""
+    model_steps: int = 300
+    """gradient steps of each fit of the dynamics model"""
     anchor_fraction: float = 0.125
     """share of the episodes that are real"""
     max_episode_steps: int = 200
@@ -80,7 +82,9 @@ def train(args: Args) -> dict[str, float]:
         return gym.make("CartPole-v1", max_episode_steps=args.max_episode_steps)
 
     probe = make_env()
-    dynamics = EnsembleDynamics(probe.observation_space, probe.action_space, seed=args.seed)  # <- wmrl
+    dynamics = EnsembleDynamics(  # <- wmrl
+        probe.observation_space, probe.action_space, gradient_steps=args.model_steps, seed=args.seed
+    )
     dynamics.collect(probe, args.first_steps, seed=args.seed)  # <- wmrl
     envs = AnchoredVecEnv(  # <- wmrl: was gym.vector.SyncVectorEnv([make_env] * args.num_envs)
         [make_env] * args.num_envs, dynamics, anchor_fraction=args.anchor_fraction, seed=args.seed

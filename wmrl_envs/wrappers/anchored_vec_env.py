@@ -21,7 +21,7 @@ from wmrl_envs.wrappers.steppers import STEPPERS, failure
 
 log = logging.getLogger(__name__)
 
-_FLOATS = ("score", "raw_score", "best_score", "predicted", "calibrated", "true", "wall_s")
+_ALWAYS = ("status", "score", "raw_score", "best_score", "predicted", "calibrated", "true", "wall_s")
 _AUDIT_EVERY = 64  # pairs
 _MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 
@@ -49,7 +49,7 @@ class AnchoredVecEnv(VectorEnv):
         schedule: an `AnchorSchedule` of your own instead of `anchor_fraction` (adaptive, for instance).
 
     `infos["wmrl"]` holds arrays of shape (num_envs,) with masks `_key`, as gymnasium's infos do: `status`, `score`,
-    `raw_score`, `best_score`, `predicted`, `calibrated`, `true`, `wall_s` where known; `anchored`, `group`, `propensity`,
+    `raw_score`, `best_score`, `predicted`, `calibrated`, `true`, `wall_s` (NaN, or None, where not known); `anchored`, `group`, `propensity`,
     `valid` (False: drop the group `group`, ours failed) and `weight` (rho for anchors, 1 for others, 0 if invalid) always.
 
     >>> import gymnasium as gym
@@ -317,15 +317,16 @@ class _Columns:
     def into(self, infos: dict[str, Any], groups: dict[str, np.ndarray]) -> dict[str, Any]:
         """`infos` with the columns, and with those of the slots' groups."""
         wmrl: dict[str, Any] = {}
+        for key in _ALWAYS:  # a reader finds every key in every step; the mask says where it is known
+            wmrl[key] = np.full(self._n, None, dtype=object) if key == "status" else np.full(self._n, np.nan)
+            wmrl[f"_{key}"] = np.zeros(self._n, dtype=bool)
         for key, (slots, values) in self._found.items():
-            if key in _FLOATS:
-                wmrl[key] = np.full(self._n, np.nan)
-            elif isinstance(values[0], (bool, int)):
-                wmrl[key] = np.zeros(self._n, dtype=type(values[0]))
-            else:
-                wmrl[key] = np.full(self._n, None, dtype=object)
+            if key not in _ALWAYS:
+                plain = isinstance(values[0], (bool, int, float))
+                wmrl[key] = np.zeros(self._n, dtype=type(values[0])) if plain else np.full(self._n, None, dtype=object)
+                wmrl[f"_{key}"] = np.zeros(self._n, dtype=bool)
             wmrl[key][slots] = values
-            wmrl[f"_{key}"] = self._mask(slots)
+            wmrl[f"_{key}"][slots] = True
         for key, column in groups.items():
             wmrl[key], wmrl[f"_{key}"] = column, self._mask(self.slots)
         infos["wmrl"], infos["_wmrl"] = wmrl, self._mask(self.slots)

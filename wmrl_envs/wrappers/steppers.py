@@ -242,8 +242,9 @@ class RewardStepper(Stepper):
             self._episodes[i][0].append(out[k].observation)
             self._episodes[i][1].append(actions[k])
             self._returns[i] += out[k].reward
-            if not self.groups[i].anchored:
+            if not self.groups[i].anchored:  # its true reward stays unread, whatever the environment says
                 out[k].reward = 0.0
+                out[k].wmrl = {key: out[k].wmrl[key] for key in ("status", "wall_s")}
             if out[k].terminated or out[k].truncated or last[k]:
                 ended.append(k)
         if ended:

@@ -58,7 +58,7 @@ def test_wmrl_minimal_weighs_anchors_as_the_library_does(minimal):
 
 
 def test_wmrl_minimal_learns_with_an_eighth_of_the_executions(minimal):
-    runs = {name: minimal.train(minimal.VARIANTS[name], 120, 8.0, seed=0) for name in ("real execution only", "WMRL")}
+    runs = {name: minimal.train(minimal.VARIANTS[name], 80, 12.0, seed=0) for name in ("real execution only", "WMRL")}
     (real, executed), (wmrl, anchored) = runs.values()
     assert anchored == executed / 8
     assert wmrl[-1] > wmrl[0] + 0.15
@@ -68,7 +68,9 @@ def test_wmrl_minimal_learns_with_an_eighth_of_the_executions(minimal):
 def test_surrogate_in_your_loop_runs():
     pytest.importorskip("torch")
     example = load("surrogate_in_your_loop")
-    out = example.train(example.Args(updates=2, num_envs=8, num_steps=16, first_steps=300, max_episode_steps=30))
+    out = example.train(
+        example.Args(updates=2, num_envs=8, num_steps=16, first_steps=300, max_episode_steps=30, model_steps=20)
+    )
     assert out["imagined_steps"] > 2 * (out["real_steps"] - 300)
     assert 5 < out["return"] <= 30
 
@@ -76,8 +78,8 @@ def test_surrogate_in_your_loop_runs():
 def test_cartpole_sb3_runs():
     pytest.importorskip("stable_baselines3")
     example = load("cartpole_sb3")
-    model, real_steps = example.anchored(steps=1024, envs=8, fraction=0.125, first_steps=300, seed=0)
-    assert 300 < real_steps < 300 + 1024 / 2
+    model, real_steps = example.anchored(steps=512, envs=4, fraction=0.125, first_steps=300, seed=0, model_steps=20)
+    assert 300 < real_steps < 300 + 512 / 2
     assert example.plain(200, 4, 0).num_timesteps == 200
     assert example.real_return(model, episodes=1) > 5
 

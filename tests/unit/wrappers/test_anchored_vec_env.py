@@ -15,6 +15,7 @@ from wmrl_envs import AnchoredVecEnv
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_envs.errors import InfrastructureError
 from wmrl_envs.outcome import ExecutionStatus, Outcome
+from wmrl_envs.spaces import UnicodeText
 
 ONE = Guess()
 OFF = {"debias": False, "denoise": False}
@@ -211,7 +212,7 @@ def test_the_decision_falls_before_the_first_step_and_is_in_the_reset_info():
     w = infos["wmrl"]
     assert w["_anchored"].all()
     assert w["anchored"].sum() == 1
-    assert "_score" not in w or not w["_score"].any()
+    assert not w["_score"].any()
 
 
 # -- what is predicted, executed and paid ----------------------------------------------------------------------------
@@ -358,6 +359,52 @@ def test_rewards_are_read_once_at_the_end_and_an_episode_is_a_pair():
     assert venv.corrector.n_pairs == 1
 
 
+def test_a_predicted_episode_never_shows_its_true_score():
+    class Telling(Drift):
+        def step(self, action):
+            obs, reward, terminated, truncated, info = super().step(action)
+            return obs, reward, terminated, truncated, {"wmrl": {"true": reward, "score": reward, "raw_score": reward}}
+
+    venv = AnchoredVecEnv([Telling] * 4, LastObservation(), max_episode_steps=9)
+    venv.reset(seed=0)
+    *_, infos = venv.step(np.ones(4, dtype=int))
+    for key in ("true", "score", "raw_score"):
+        assert (infos["wmrl"][f"_{key}"] <= infos["wmrl"]["anchored"]).all()
+
+
+def test_observations_may_be_dicts_with_text():
+    class Robot(Drift):
+        observation_space = gymnasium.spaces.Dict(
+            {"image": gymnasium.spaces.Box(0, 255, (4, 4, 3), np.uint8), "instruction": UnicodeText(20)}
+        )
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return self.look(), {}
+
+        def look(self):
+            return {"image": np.full((4, 4, 3), int(self.x), dtype=np.uint8), "instruction": "open the é"}
+
+        def step(self, action):
+            _, reward, terminated, truncated, info = super().step(action)
+            return self.look(), reward, terminated, truncated, info
+
+    class Judge:
+        def score(self, episodes):
+            assert {e.instruction for e in episodes} == {"open the é"}
+            assert {len(e.observations) for e in episodes} == {3}
+            return np.full(len(episodes), 0.7)
+
+    venv = AnchoredVecEnv([lambda: Robot(end=2)] * 4, Judge(), max_episode_steps=9)
+    obs, _ = venv.reset(seed=0)
+    assert obs in venv.observation_space
+    venv.step(np.ones(4, dtype=int))
+    obs, rewards, terminated, _, infos = venv.step(np.ones(4, dtype=int))
+    assert obs["image"].shape == (4, 4, 4, 3)
+    assert terminated.all()
+    assert rewards[~infos["wmrl"]["anchored"]] == pytest.approx(0.7)
+
+
 def test_rewards_are_also_read_when_the_time_limit_ends_the_episode():
     model = LastObservation()
     venv = AnchoredVecEnv([lambda: Drift(end=40)] * 2, model, max_episode_steps=3)
@@ -407,7 +454,7 @@ def test_next_step_the_reset_step_has_reward_0_and_is_in_no_call_no_pool_and_no_
     assert not (terminated | truncated).any()
     assert venv.corrector.n_pairs == pairs
     assert len(model.batches) == calls
-    assert not infos["wmrl"].get("_predicted", np.zeros(1)).any()
+    assert not infos["wmrl"]["_predicted"].any()
     *_, infos = venv.step(np.ones(8, dtype=int))
     assert infos["wmrl"]["_predicted"].all()
 
@@ -435,7 +482,7 @@ def test_same_step_the_end_is_in_final_obs_and_final_info():
     assert final["group"].tolist() == before.tolist()
     assert final["score"] == pytest.approx(rewards)
     assert set(infos["wmrl"]["group"].tolist()).isdisjoint(before.tolist())
-    assert "_predicted" not in infos["wmrl"]
+    assert not infos["wmrl"]["_predicted"].any()
 
 
 # -- failures of ours ------------------------------------------------------------------------------------------------
@@ -520,6 +567,30 @@ def test_an_error_of_the_agents_is_a_score():
     assert infos["wmrl"]["status"].tolist() == ["timeout"] * 2
     assert infos["wmrl"]["true"].tolist() == [0, 0]
     assert venv.corrector.n_pairs == 2
+
+
+def test_every_key_of_the_contract_is_there_in_every_step_and_reset():
+    keys = {
+        "status",
+        "score",
+        "raw_score",
+        "best_score",
+        "anchored",
+        "predicted",
+        "calibrated",
+        "true",
+        "group",
+        "weight",
+        "wall_s",
+    }
+    for venv in (guesses(), drifts(), AnchoredVecEnv([Drift] * 2, LastObservation(), max_episode_steps=3)):
+        _, infos = venv.reset(seed=0)
+        assert keys <= set(infos["wmrl"])
+        for _, result in random_steps(venv, 8):
+            w = result[4]["wmrl"]
+            assert {f"_{key}" for key in keys} | keys <= set(w)
+            for key in ("score", "predicted", "true"):
+                assert (np.isnan(w[key]) == ~w[f"_{key}"]).all()
 
 
 # -- infos, closing, state -------------------------------------------------------------------------------------------
