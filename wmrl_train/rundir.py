@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -76,7 +77,7 @@ class RunDirectory:
     def append(self, log: str, record: Mapping[str, Any]) -> None:
         """Add one line to a log."""
         with (self.path / log).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, default=_plain, allow_nan=False) + "\n")
+            file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
 
     def read(self, log: str) -> Iterator[dict[str, Any]]:
         """The records of a log; a last line that a kill cut short is left out."""
@@ -113,8 +114,11 @@ class RunDirectory:
 
 
 def _plain(value: Any) -> Any:
+    """Strict JSON: numpy values as Python's, numbers that are not finite as null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(item) for item in value]
     if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be written to a log.")
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

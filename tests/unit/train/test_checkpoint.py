@@ -139,16 +139,16 @@ def test_no_permission_and_no_space_are_one_sentence(tmp_path):
 def test_logs_are_cut_back_and_a_torn_line_is_ignored(tmp_path):
     run = RunDirectory(tmp_path / "r")
     run.acquire()
-    run.append("metrics.jsonl", {"step": 1, "x": np.float64(0.5)})
+    run.append("metrics.jsonl", {"step": 1, "x": np.float64(0.5), "y": [float("nan"), np.int64(3)]})
     sizes = run.sizes()
     run.append("metrics.jsonl", {"step": 2})
     run.append("anchors.jsonl", {"step": 2})
     run.truncate(sizes)
-    assert list(run.read("metrics.jsonl")) == [{"step": 1, "x": 0.5}]
+    assert list(run.read("metrics.jsonl")) == [{"step": 1, "x": 0.5, "y": [None, 3]}]
     assert list(run.read("anchors.jsonl")) == []
     with (tmp_path / "r" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2')
-    assert list(run.read("metrics.jsonl")) == [{"step": 1, "x": 0.5}]
+    assert list(run.read("metrics.jsonl")) == [{"step": 1, "x": 0.5, "y": [None, 3]}]
     run.release()
 
 

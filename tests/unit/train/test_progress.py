@@ -23,7 +23,16 @@ def test_outside_a_terminal_a_step_is_one_plain_line():
     with Progress(40, "demo", Console(file=out, width=60)) as progress:
         progress.step(3, STEP)
     assert out.getvalue() == line(3, 40, STEP) + "\n"
-    for text in ("step 3/40", "executed 0.400", "calibrated 0.450", "anchors 1", "pairs 64", "rho 2.50", "eta2 1.25", "execute 3.0"):
+    for text in (
+        "step 3/40",
+        "executed 0.400",
+        "calibrated 0.450",
+        "anchors 1",
+        "pairs 64",
+        "rho 2.50",
+        "eta2 1.25",
+        "execute 3.0",
+    ):
         assert text in out.getvalue()
 
 

@@ -56,15 +56,20 @@ def test_a_users_mistake_is_one_sentence_and_exit_code_2(wmrl, arguments, messag
 
 
 def test_an_existing_run_is_not_overwritten(wmrl, tmp_path):
-    (tmp_path / "runs" / "laptop").mkdir(parents=True)
-    (tmp_path / "runs" / "laptop" / "config.yaml").write_text("{}")
+    run = tmp_path / "runs" / "laptop"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.yaml").write_text("{}")
+    status, _, err = wmrl("train", "laptop", "--resume")
+    assert status == 2
+    assert "No checkpoint in" in err
+    (run / "checkpoints" / "step-000005").mkdir()
     status, _, err = wmrl("train", "laptop")
     assert status == 2
     assert "--resume" in err
     assert "--again" in err
     status, _, err = wmrl("train", "laptop", "--resume")
     assert status == 2
-    assert "No checkpoint in" in err
+    assert "damaged" in err
 
 
 def test_the_simulator_of_a_step_shows_what_the_lag_buys():
