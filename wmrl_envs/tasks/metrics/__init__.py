@@ -152,7 +152,9 @@ ALL_IDENTITIES = [
 ]
 
 
-def _map_at_k(case: Case, k: int = 3) -> float:
+def _map_at_k(case: Case, k: int = 3, blank_is_wrong: bool = False) -> float:
+    if not blank_is_wrong:
+        values.refuse_missing(case.submission[case.predictions[0]], case.ids)
     return text.map_at_k([t.split() for t in case.true_texts()], [t.split() for t in case.texts()], k)
 
 
