@@ -362,7 +362,7 @@ def test_rewards_are_read_once_at_the_end_and_an_episode_is_a_pair():
 def test_a_predicted_episode_never_shows_its_true_score():
     class Telling(Drift):
         def step(self, action):
-            obs, reward, terminated, truncated, info = super().step(action)
+            obs, reward, terminated, truncated, _ = super().step(action)
             return obs, reward, terminated, truncated, {"wmrl": {"true": reward, "score": reward, "raw_score": reward}}
 
     venv = AnchoredVecEnv([Telling] * 4, LastObservation(), max_episode_steps=9)
