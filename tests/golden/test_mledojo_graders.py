@@ -152,3 +152,10 @@ def test_compat_reproduces_mledojo_defects_included(competition):
         if not agrees(got, expected(case)):
             wrong.append((case["case"], case["outcome"], case["raw_score"], got))
     assert not wrong
+
+
+def test_the_page_on_grading_names_every_competition_we_differ_in():
+    from wmrl_envs.tasks.compat import OVERRIDES
+
+    page = (Path(__file__).parents[2] / "docs" / "grading.md").read_text(encoding="utf-8")
+    assert [slug for slug in OVERRIDES if slug not in page] == []
