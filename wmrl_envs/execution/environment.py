@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import logging
 import os
@@ -155,22 +156,12 @@ def _make(root: Path, requirements: Path, digest: str) -> None:
     # From the base interpreter: a chain of links through another virtual environment would dangle inside the sandbox.
     base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     python = str(root / "bin" / "python")
-    _call([base, "-I", "-m", "venv", str(root)])
-    _call(
-        [
-            python,
-            "-I",
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-compile",
-            "-r",
-            str(requirements),
-        ]
-    )
-    _call([python, "-I", "-m", "pip", "uninstall", "--quiet", "--yes", "pip", "setuptools"])
+    _call([base, "-I", "-m", "venv", "--without-pip", str(root)])
+    if importlib.util.find_spec("pip") is None:
+        raise InfrastructureError(f"pip is missing in {sys.prefix}: run `{sys.executable} -m ensurepip`.")
+    # With our pip: solutions have no use for one of their own.
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    _call([*pip, "-r", str(requirements)])
     # The sandbox mounts it read-only: without bytecode every cold run would compile its imports again.
     _call([python, "-I", "-m", "compileall", "-q", "-j", "0", str(root / "lib")], may_fail=True)
     described = json.loads(_call([python, "-I", "-c", _DESCRIBE]))

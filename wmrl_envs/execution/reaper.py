@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import signal
+import stat
 import tempfile
 
 from wmrl_envs.execution.box.tiers import FIRST_USER, remove_tree, start_time
@@ -24,10 +25,14 @@ def reap(folder: str | None = None) -> int:
     reaped = 0
     for entry in os.scandir(folder or tempfile.gettempdir()):
         match = OWNED_FOLDER.match(entry.name)
-        if not match or not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+        if not match:
             continue
         owner, started = int(match[1]), int(match[2])
-        if start_time(owner) == started:
+        try:
+            info = entry.stat(follow_symlinks=False)
+            if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or start_time(owner) == started:
+                continue
+        except OSError:  # its owner is just removing it
             continue
         log.warning("cleaning up after the dead process %d: %s", owner, entry.path)
         _kill_processes(entry.path, FIRST_USER + owner)

@@ -76,9 +76,11 @@ def doctor() -> None:
 
 
 def _verdict(failures: list[str]) -> str:
-    return (
-        "[green]isolates[/]" if not failures else f"[yellow]does not isolate[/]: a solution can {escape(', '.join(failures))}"
-    )
+    from wmrl_envs.execution.selftest import PROBES
+
+    if failures:
+        return f"[yellow]does not isolate[/]: a solution can {escape(', '.join(failures))}"
+    return f"[green]isolates[/]: no solution can {', '.join(PROBES)}"
 
 
 def _machine_lines() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Callable
 
 _PAGE_MB = resource.getpagesize() / 2**20
 _INTERPRETER_BYTES = 64 << 20
@@ -34,22 +35,38 @@ def apply(limits: dict, *, processes_in_use: int | None, limit_data: bool = True
 
 def descendants(pid: int) -> list[int]:
     """All processes below `pid`, without itself."""
+    children = _children if os.path.exists("/proc/thread-self/children") else _children_by_parent()
     found, pending = [], [pid]
     while pending:
-        parent = pending.pop()
-        try:
-            threads = os.listdir(f"/proc/{parent}/task")
-        except OSError:
-            continue
-        for thread in threads:
-            try:
-                with open(f"/proc/{parent}/task/{thread}/children") as f:
-                    children = [int(child) for child in f.read().split()]
-            except OSError:
-                continue
-            found += children
-            pending += children
+        below = children(pending.pop())
+        found += below
+        pending += below
     return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as f:
+                found += map(int, f.read().split())
+    except OSError:  # gone meanwhile
+        pass
+    return found
+
+
+def _children_by_parent() -> Callable[[int], list[int]]:
+    """`_children` for kernels that do not list them, from one look at all processes."""
+    by_parent: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as f:
+                    parent = int(f.read().rsplit(b")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+            by_parent.setdefault(parent, []).append(int(name))
+    return lambda pid: by_parent.get(pid, [])
 
 
 def memory_mb(pids: list[int], enough_mb: float) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import random
 import select
@@ -45,8 +46,8 @@ def run(job: dict, connection: socket.socket) -> bytes:
     """Run a job and return the answer's message; give up when the other end of `connection` is closed."""
     try:
         header, parts = _Run(job, connection).execute()
-    except OSError as error:
-        header, parts = {"infra": str(error)}, ()
+    except Exception as error:
+        header, parts = {"infra": f"{type(error).__name__}: {error}"}, ()
     return wire.pack(header, *parts)
 
 
@@ -145,21 +146,13 @@ class _Run:
             "output_bytes": self.out.total + self.err.total,
         }  # fmt: skip
         submission = None
-        if self.report:
-            report = memoryview(self.report)
-            position = 0
-
-            def read(n: int) -> bytes:
-                nonlocal position
-                position += n
-                return bytes(report[position - n : position])
-
-            told, parts = wire.unpack(read)
+        try:
+            told, parts = wire.unpack(io.BytesIO(self.report).read)
             header |= told
             submission = parts[0] if parts else None
-        elif not self.killed:
-            header["infra"] = f"the sandbox's init ended by itself (wait status {status})"
-            header["init_ended"] = True
+        except EOFError:  # init died before it could say anything
+            if not self.killed:
+                header |= {"infra": f"the sandbox's init ended by itself (wait status {status})", "init_ended": True}
         if self.ready[:1] != b"r" and not self.killed and "infra" not in header:
             reason = self.ready[1:].decode(errors="replace") or self.err.bytes().decode(errors="replace")[-500:]
             header["infra"] = f"the solution's process did not start: {reason}"
