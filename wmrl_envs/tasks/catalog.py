@@ -35,6 +35,7 @@ class TaskFacts:
         id_match: "text" (ids compared as strings), "integer" (1.0 is 1) or "in_order" (no ids: rows are in file order).
         size: download size on Kaggle. ground_truth, baseline: DSBench's values for the relative performance gap.
         excluded_because: why the paper's evaluation leaves it out ("" = kept).
+        notes: what makes its scores doubtful (a leak, a contaminated test set).
     """
 
     slug: str
@@ -54,6 +55,7 @@ class TaskFacts:
     ground_truth: float | None = None
     baseline: float | None = None
     excluded_because: str = ""
+    notes: str = ""
 
 
 def _columns(cell: str) -> tuple[str, ...]:
@@ -93,6 +95,7 @@ def catalog() -> Mapping[str, TaskFacts]:
             ground_truth=_number(row["ground_truth"]),
             baseline=_number(row["baseline"]),
             excluded_because=row["excluded_because"],
+            notes=row["notes"],
         )
     return rows
 

@@ -84,6 +84,8 @@ def _notes(competition: Competition) -> Iterable[str]:
         )
     elif competition.board.left_out:
         yield f"the {' and '.join(competition.board.left_out)} leaderboard tells nothing and is left out"
+    if competition.spec.facts.notes:
+        yield competition.spec.facts.notes
     if competition.spec.facts.excluded_because:
         yield f"not in the paper's evaluation: {competition.spec.facts.excluded_because}"
 

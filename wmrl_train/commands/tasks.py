@@ -117,6 +117,7 @@ def show(
         "ground_truth": f.ground_truth,
         "baseline": f.baseline,
         "excluded_because": f.excluded_because or None,
+        "notes": f.notes or None,
     }
     try:
         competition = load_competition(slug, data_dir)

@@ -40,6 +40,10 @@ def test_show(mledojo_dir):
     assert "accuracy" in wmrl("show", "titanic", "--data-dir", mledojo_dir).stdout
 
 
+def test_show_tells_what_makes_a_score_doubtful(tmp_path):
+    assert "gives the target away" in wmrl("show", "random-acts-of-pizza", "--data-dir", tmp_path).stdout
+
+
 def test_prepare_checks_a_folder(dsbench_dir, tmp_path, monkeypatch):
     monkeypatch.setenv("WMRL_DATA_DIR", str(tmp_path / "home"))
     out = wmrl("prepare", "dsbench", "--data-dir", dsbench_dir).stdout
