@@ -74,9 +74,7 @@ class Server:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                self._hand_over(theirs)
-            with self._lock:
-                self._running.add(ours)
+                self._hand_over(theirs, ours)
             ours.settimeout(timeout_s)
             ours.sendall(message)
             return wire.unpack(ours.recv)
@@ -87,7 +85,7 @@ class Server:
                 self._running.discard(ours)
             ours.close()
 
-    def _hand_over(self, connection: socket.socket) -> None:
+    def _hand_over(self, theirs: socket.socket, ours: socket.socket) -> None:
         with self._lock:
             if self._closed:
                 raise InvalidInput("This sandbox is closed.")
@@ -95,7 +93,8 @@ class Server:
                 self._start()
             assert self._control is not None
             try:
-                socket.send_fds(self._control, [b"run"], [connection.fileno()])
+                socket.send_fds(self._control, [b"run"], [theirs.fileno()])
+                self._running.add(ours)
             except OSError:
                 self._stop(0)
                 raise

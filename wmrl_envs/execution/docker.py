@@ -1,7 +1,9 @@
-"""`DockerSandbox`: one hardened container a solution, on Docker's SDK (or podman's compatible socket: set `DOCKER_HOST`).
+"""`DockerSandbox`: one hardened container a solution, on Docker's SDK.
 
 Inside runs the same supervisor as in `ProcessSandbox`; around it the container has no network, a read-only root, no
-capability, and limits on memory and processes.
+capability, and limits on memory and processes. podman's Docker-compatible socket works too (`podman system service`, its
+address in `DOCKER_HOST`); rootless podman without cgroup v2 ignores the limits of the container, and those of the
+supervisor inside remain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The solutions' own interpreter: built once, closed, without packages that carry the built-in data."""
 
 import json
+import shutil
 import sys
 import time
 
@@ -12,13 +13,26 @@ from wmrl_envs.errors import DataNotBuilt, InfrastructureError, InvalidInput
 from wmrl_envs.execution.environment import DATA_PACKAGES, REQUIREMENTS, build_environment, load_environment
 from wmrl_train.cli import app
 
+pytestmark = pytest.mark.xdist_group("execution")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """A home with an environment without packages, built for real."""
+    folder = tmp_path_factory.mktemp("environment")
+    (folder / "none.txt").write_text("# nothing\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WMRL_HOME", str(folder / "home"))
+        build_environment("empty", folder / "none.txt")
+    return folder
+
 
 @pytest.fixture
-def empty(monkeypatch, tmp_path):
-    """An environment without packages, built for real in a home of its own."""
+def empty(built, monkeypatch, tmp_path):
+    """The same in a home of the test's own."""
+    shutil.copytree(built, tmp_path, symlinks=True, dirs_exist_ok=True)
     monkeypatch.setenv("WMRL_HOME", str(tmp_path / "home"))
-    (tmp_path / "none.txt").write_text("# nothing\n")
-    return build_environment("empty", tmp_path / "none.txt")
+    return load_environment("empty")
 
 
 def test_building_again_does_nothing_and_says_the_same(empty, tmp_path):

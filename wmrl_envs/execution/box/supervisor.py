@@ -265,6 +265,8 @@ def _run_here(job: dict, file: str, data: str, submission: str, environment: dic
     random.seed()
     if "numpy.random" in sys.modules:  # else all solutions would draw the same "random" numbers
         sys.modules["numpy.random"].seed()
+    for name in [name for name in sys.modules if name.partition(".")[0] == __package__]:
+        del sys.modules[name]  # to the solution, this package does not exist
     os.write(ready, b"r")
     os.close(ready)
     status = 1
