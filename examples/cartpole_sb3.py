@@ -2,7 +2,8 @@
 
 One episode in eight is played in the real CartPole, the others in a dynamics model learned from those. It prints real
 steps used and return reached, beside plain PPO given the same number of real steps and beside plain PPO given as many
-steps in all.
+steps in all. One run with `--steps 40000` (one seed, so an example and not a measurement): anchored PPO 500 with 7,652 real
+steps, plain PPO 240 with as many, 500 with 40,000.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class World:
     def predict(self, task: int, solutions: np.ndarray) -> np.ndarray:
         """The free guess: r_hat = phi(r) + xi (Equation 3), and taken in by solution 0."""
         bent = 0.3 + 0.5 * self.true[task, solutions] ** 1.5
-        bent = np.where(solutions == 0, 0.75, bent)
+        bent = np.where(solutions == 0, 0.95, bent)
         return np.clip(bent + self.noise * self.rng.normal(size=len(solutions)), 0, 1)
 
 
@@ -182,7 +182,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--learning-rate", type=float, default=8.0)
     args = parser.parse_args()

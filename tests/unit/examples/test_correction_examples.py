@@ -58,11 +58,12 @@ def test_wmrl_minimal_weighs_anchors_as_the_library_does(minimal):
 
 
 def test_wmrl_minimal_learns_with_an_eighth_of_the_executions(minimal):
-    runs = {name: minimal.train(minimal.VARIANTS[name], 80, 12.0, seed=0) for name in ("real execution only", "WMRL")}
-    (real, executed), (wmrl, anchored) = runs.values()
-    assert anchored == executed / 8
-    assert wmrl[-1] > wmrl[0] + 0.15
-    assert real[-1] > real[0] + 0.15
+    names = ("real execution only", "plain mixture", "WMRL")
+    runs = {name: minimal.train(minimal.VARIANTS[name], 200, 8.0, seed=0) for name in names}
+    assert runs["WMRL"][1] == runs["real execution only"][1] / 8
+    final = {name: history[-1] for name, (history, _) in runs.items()}
+    assert final["WMRL"] > 0.8
+    assert final["WMRL"] > final["plain mixture"] + 0.2  # which the over-scored solution has taken in
 
 
 def test_surrogate_in_your_loop_runs():
