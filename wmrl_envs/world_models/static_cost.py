@@ -6,9 +6,11 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from wmrl_envs.world_models.static_sklearn import Fit, SklearnRules
+from wmrl_envs.world_models.static_pipelines import Fit
+from wmrl_envs.world_models.static_sklearn import SklearnRules
 from wmrl_envs.world_models.static_values import Const, Obj, Seq
 
+TREES = {"RandomForest", "ExtraTrees", "DecisionTree", "HistGradientBoosting", "GradientBoosting", "AdaBoost"}
 START_S = 0.28  # reading the data and importing estimators
 _FAMILIES = ("HistGradientBoosting", "GradientBoosting", "RandomForest", "ExtraTrees", "DecisionTree", "AdaBoost", "KNeighbors")
 
@@ -33,6 +35,25 @@ def _number(model: Obj, key: str, default: float) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else default
 
 
+def _trees_s(model: Obj, family: str, n: float, d: float, active: float, many: float) -> float:
+    """Trees and their ensembles; `active` features of a row are not zero, `many` trees an iteration for several classes."""
+    if family in ("RandomForest", "ExtraTrees"):
+        depth = min(_number(model, "max_depth", 25.0), math.log2(max(n, 2)) * 1.5)
+        used = math.sqrt(d) if model.name.endswith("Classifier") else min(d, 2.0 * active)
+        per = 1.6e-8 if family == "RandomForest" else 0.8e-8
+        return _number(model, "n_estimators", 100.0) * (6e-4 + per * n * used * depth * (1.5 if active < d else 1.0))
+    if family == "DecisionTree":
+        return 2.5e-8 * n * min(d, 2.0 * active) * min(_number(model, "max_depth", 25.0), 20.0)
+    if family == "HistGradientBoosting":
+        leaves = _number(model, "max_leaf_nodes", 31.0)
+        return 0.05 + _number(model, "max_iter", 100.0) * many * (
+            8e-4 + 1.2e-9 * n * d * math.log2(leaves + 1) + 2e-6 * d * leaves / 8
+        )
+    if family == "GradientBoosting":
+        return _number(model, "n_estimators", 100.0) * many * 1.5e-7 * n * d
+    return _number(model, "n_estimators", 50.0) * (1e-3 + 6e-8 * n * d)  # AdaBoost
+
+
 def _fit_s(fit: Fit, rules: SklearnRules) -> float:
     """Seconds of one fit on one core of a small server; constants were fitted to a few hundred runs of the training tasks."""
     model = fit.model
@@ -44,22 +65,8 @@ def _fit_s(fit: Fit, rules: SklearnRules) -> float:
     active = min(d, 60.0) if sparse else d  # non-zeros a row
     family = family_of(model.name)
     many = 3.0 if model.name.endswith("Classifier") or model.name in ("SVC", "LogisticRegression") else 1.0
-    if family in ("RandomForest", "ExtraTrees"):
-        depth = min(_number(model, "max_depth", 25.0), math.log2(max(n, 2)) * 1.5)
-        used = math.sqrt(d) if model.name.endswith("Classifier") else min(d, 2.0 * active)
-        per = 1.6e-8 if family == "RandomForest" else 0.8e-8
-        return _number(model, "n_estimators", 100.0) * (6e-4 + per * n * used * depth * (1.5 if sparse else 1.0))
-    if family == "DecisionTree":
-        return 2.5e-8 * n * min(d, 2.0 * active) * min(_number(model, "max_depth", 25.0), 20.0)
-    if family == "HistGradientBoosting":
-        leaves = _number(model, "max_leaf_nodes", 31.0)
-        return 0.05 + _number(model, "max_iter", 100.0) * many * (
-            8e-4 + 1.2e-9 * n * d * math.log2(leaves + 1) + 2e-6 * d * leaves / 8
-        )
-    if family == "GradientBoosting":
-        return _number(model, "n_estimators", 100.0) * many * 1.5e-7 * n * d
-    if family == "AdaBoost":
-        return _number(model, "n_estimators", 50.0) * (1e-3 + 6e-8 * n * d)
+    if family in TREES:
+        return _trees_s(model, family, n, d, active if sparse else d, many)
     if family == "SVM":
         linear = model.get("kernel", None, "rbf") == "linear"
         cost = 2e-9 * n * n * min(active, 60.0) * (1.0 + (_number(model, "C", 1.0) if linear else 0.0))
@@ -71,7 +78,7 @@ def _fit_s(fit: Fit, rules: SklearnRules) -> float:
     if family == "MLP":
         hidden = model.get("hidden_layer_sizes")
         sizes = [float(h.value) for h in hidden.items if isinstance(h, Const)] if isinstance(hidden, Seq) else [100.0]
-        weights = d * sizes[0] + sum(a * b for a, b in pairwise(sizes))
+        weights = (min(d, active + 0.1 * d) if sparse else d) * sizes[0] + sum(a * b for a, b in pairwise(sizes))
         return _number(model, "max_iter", 200.0) * n * (2.5e-6 + 4e-10 * weights)
     if family == "KNeighbors":
         return 1e-8 * n * float(rules.rows.get("test", n)) * max(1.0, active / 30.0)

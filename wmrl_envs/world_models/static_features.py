@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from wmrl_envs.world_models.base import TaskContext
 from wmrl_envs.world_models.static_cost import family_of
-from wmrl_envs.world_models.static_sklearn import PIPELINES, TRANSFORMERS_BY_COLUMN, UNIONS, VECTORIZERS, parts_of, steps_of
+from wmrl_envs.world_models.static_pipelines import PIPELINES, TRANSFORMERS_BY_COLUMN, UNIONS, VECTORIZERS, parts_of, steps_of
 from wmrl_envs.world_models.static_submission import metric_family
 from wmrl_envs.world_models.static_values import Const, Data, Obj, Seq
 

@@ -6,19 +6,19 @@ Nothing of the program runs. Every value may be unknown, and unknown never fails
 from __future__ import annotations
 
 import ast
+import builtins
 import logging
-import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from wmrl_envs.world_models import static_calls
+from wmrl_envs.world_models import static_access, static_calls
 from wmrl_envs.world_models.api_index import MISSING, ApiIndex
 from wmrl_envs.world_models.base import TaskContext
-from wmrl_envs.world_models.static_sklearn import Fit, SklearnRules
+from wmrl_envs.world_models.static_constants import arithmetic, comparison
+from wmrl_envs.world_models.static_pipelines import Fit
+from wmrl_envs.world_models.static_sklearn import SklearnRules
 from wmrl_envs.world_models.static_values import (
     UNKNOWN,
-    Bound,
-    Column,
     Const,
     Data,
     Dict,
@@ -27,16 +27,15 @@ from wmrl_envs.world_models.static_values import (
     Obj,
     ProgramEnds,
     Ref,
-    Rows,
     Seq,
     Slice,
 )
 
+BUILTINS = frozenset(dir(builtins))
 log = logging.getLogger(__name__)
 
 MAX_STEPS = 20_000  # expressions evaluated; beyond that the rest of the program counts as unknown
 MAX_UNROLLED = 24  # items of a loop that are followed one by one
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 
 
 class OutOfBudget(Exception):
@@ -149,7 +148,7 @@ class Interpreter:
             self.assign(node.target, self.binary(node.op, old, value))
         elif isinstance(node.target, ast.Subscript):
             owner, key = self.eval(node.target.value), self.eval(node.target.slice)
-            self.assign(node.target, self.binary(node.op, static_calls.subscript(self, owner, key), value))
+            self.assign(node.target, self.binary(node.op, static_access.subscript(self, owner, key), value))
         else:
             self.eval(node.target.value)
 
@@ -257,7 +256,7 @@ class Interpreter:
             for one, item in zip(target.elts, items, strict=True):
                 self.assign(one.value if isinstance(one, ast.Starred) else one, item)
         elif isinstance(target, ast.Subscript):
-            static_calls.store(self, self.eval(target.value), self.eval(target.slice), value)
+            static_access.store(self, self.eval(target.value), self.eval(target.slice), value)
         elif isinstance(target, ast.Attribute):
             self.eval(target.value)
 
@@ -280,7 +279,7 @@ class Interpreter:
         return Const(node.value) if isinstance(node.value, (str, int, float, bool, type(None))) else UNKNOWN
 
     def e_Name(self, node: ast.Name) -> Any:
-        return self.env.get(node.id, Ref(f"builtins.{node.id}") if node.id in static_calls.BUILTINS else UNKNOWN)
+        return self.env.get(node.id, Ref(f"builtins.{node.id}") if node.id in BUILTINS else UNKNOWN)
 
     def e_Tuple(self, node: ast.Tuple | ast.List) -> Any:
         items: list[Any] = []
@@ -309,10 +308,10 @@ class Interpreter:
         return Dict(known) if complete else UNKNOWN
 
     def e_Attribute(self, node: ast.Attribute) -> Any:
-        return static_calls.attribute(self, self.eval(node.value), node.attr)
+        return static_access.attribute(self, self.eval(node.value), node.attr)
 
     def e_Subscript(self, node: ast.Subscript) -> Any:
-        return static_calls.subscript(self, self.eval(node.value), self.eval(node.slice))
+        return static_access.subscript(self, self.eval(node.value), self.eval(node.slice))
 
     def e_Slice(self, node: ast.Slice) -> Any:
         lower, upper, step = (self.eval(part) for part in (node.lower, node.upper, node.step))
@@ -406,7 +405,7 @@ class Interpreter:
 
     def binary(self, op: ast.operator, left: Any, right: Any) -> Any:
         if isinstance(left, Const) and isinstance(right, Const):
-            return _constants(op, left.value, right.value)
+            return arithmetic(op, left.value, right.value)
         if isinstance(left, Seq) and isinstance(right, Seq) and isinstance(op, ast.Add):
             return Seq([*left.items, *right.items])
         if isinstance(left, Const) and isinstance(op, ast.Div) and isinstance(left.value, str):
@@ -414,17 +413,17 @@ class Interpreter:
         data = [v for v in (left, right) if isinstance(v, Data)]
         if not data:
             return UNKNOWN
-        return static_calls.elementwise(self, op, left, right)
+        return static_access.elementwise(self, op, left, right)
 
     def e_Compare(self, node: ast.Compare) -> Any:
         left, rights = self.eval(node.left), [self.eval(c) for c in node.comparators]
         if len(rights) == 1:
-            decided = _compare(node.ops[0], left, rights[0])
+            decided = comparison(node.ops[0], left, rights[0])
             if decided is not None:
                 return Const(decided)
         if isinstance(left, Data):
             if len(rights) == 1 and isinstance(rights[0], Data):
-                static_calls.elementwise(self, ast.Sub(), left, rights[0])
+                static_access.elementwise(self, ast.Sub(), left, rights[0])
             return left.but(meaning="label" if left.meaning else None, nan=False, text=False, low=0.0)
         return UNKNOWN
 
@@ -494,56 +493,3 @@ class Interpreter:
         if isinstance(value, Data) and value.kind == "frame" and value.columns is not None and not value.open:
             return [Const(c) for c in value.columns]
         return None
-
-
-def _constants(op: ast.operator, left: Any, right: Any) -> Any:
-    """Arithmetic on literals, within safe sizes."""
-    if isinstance(left, str) and isinstance(right, str):
-        if isinstance(op, ast.Add) and len(left) + len(right) < 4000:
-            return Const(left + right)
-        if isinstance(op, ast.Div):
-            return Const(posixpath.join(left, right))
-    numbers = isinstance(left, (int, float)) and isinstance(right, (int, float)) and abs(left) < 1e9 and abs(right) < 1e9
-    if not numbers or not isinstance(op, _ARITHMETIC):
-        return UNKNOWN
-    try:
-        if isinstance(op, ast.Add):
-            return Const(left + right)
-        if isinstance(op, ast.Sub):
-            return Const(left - right)
-        if isinstance(op, ast.Mult):
-            return Const(left * right)
-        if isinstance(op, ast.Div):
-            return Const(left / right)
-        return Const(left // right if isinstance(op, ast.FloorDiv) else left % right)
-    except ZeroDivisionError:
-        return UNKNOWN
-
-
-def _compare(op: ast.cmpop, left: Any, right: Any) -> bool | None:
-    if isinstance(op, (ast.In, ast.NotIn)) and isinstance(left, Const):
-        found: bool | None = None
-        if isinstance(right, Seq) and all(isinstance(i, Const) for i in right.items):
-            found = any(i.value == left.value for i in right.items)
-        elif isinstance(right, Dict):
-            found = left.value in right.items
-        elif isinstance(right, Data) and right.kind == "frame" and right.columns is not None and not right.open:
-            found = left.value in right.columns
-        elif isinstance(right, Const) and isinstance(right.value, str) and isinstance(left.value, str):
-            found = left.value in right.value
-        return None if found is None else found == isinstance(op, ast.In)
-    if isinstance(left, Const) and isinstance(right, Const):
-        a, b = left.value, right.value
-        if isinstance(op, (ast.Eq, ast.Is)):
-            return bool(a == b)
-        if isinstance(op, (ast.NotEq, ast.IsNot)):
-            return bool(a != b)
-        if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-            table = {ast.Lt: a < b, ast.LtE: a <= b, ast.Gt: a > b, ast.GtE: a >= b}
-            return table.get(type(op))
-    if isinstance(left, (Data, Obj, Seq)) and isinstance(right, Const) and right.value is None:
-        return isinstance(op, ast.IsNot) if isinstance(op, (ast.Is, ast.IsNot)) else None
-    return None
-
-
-__all__ = ["Bound", "Column", "Interpreter", "Rows"]

@@ -3,103 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from wmrl_envs.world_models.api_index import ApiIndex
-from wmrl_envs.world_models.static_values import UNKNOWN, Column, Const, Data, Dict, Obj, Ref, Seq
+from wmrl_envs.world_models.static_pipelines import (
+    ACCEPTS_ANYTHING,
+    ALSO_MULTI_OUTPUT,
+    ENCODERS,
+    META,
+    PIPELINES,
+    SCALERS,
+    TRANSFORMERS_BY_COLUMN,
+    TYPICAL_CARDINALITY,
+    UNIONS,
+    VECTORIZERS,
+    Fit,
+    cannot_be_negative,
+    display,
+    final_of,
+    inner_of,
+    parts_of,
+    search_size,
+    stack,
+    steps_of,
+)
+from wmrl_envs.world_models.static_values import UNKNOWN, Column, Const, Data, Obj, Seq
 
 Report = Callable[[str, str, str, str, float], None]  # rule, aspect, error type, message, confidence
-
-PIPELINES = {"Pipeline", "make_pipeline"}
-TRANSFORMERS_BY_COLUMN = {"ColumnTransformer", "make_column_transformer"}
-UNIONS = {"FeatureUnion", "make_union"}
-VECTORIZERS = {"TfidfVectorizer", "CountVectorizer", "HashingVectorizer"}
-ENCODERS = {"OneHotEncoder", "OrdinalEncoder", "TargetEncoder"}
-SCALERS = {
-    "StandardScaler",
-    "MinMaxScaler",
-    "MaxAbsScaler",
-    "RobustScaler",
-    "QuantileTransformer",
-    "PowerTransformer",
-    "Normalizer",
-}
-META = {  # meta-estimator -> arguments that hold inner estimators
-    "VotingClassifier": "estimators",
-    "VotingRegressor": "estimators",
-    "StackingClassifier": "estimators",
-    "StackingRegressor": "estimators",
-    "BaggingClassifier": "estimator",
-    "BaggingRegressor": "estimator",
-    "CalibratedClassifierCV": "estimator",
-    "MultiOutputRegressor": "estimator",
-    "MultiOutputClassifier": "estimator",
-    "OneVsRestClassifier": "estimator",
-    "TransformedTargetRegressor": "regressor",
-    "GridSearchCV": "estimator",
-    "RandomizedSearchCV": "estimator",
-    "HalvingGridSearchCV": "estimator",
-}
-ACCEPTS_ANYTHING = {"DummyClassifier", "DummyRegressor"}  # they never look at X, whatever their tags say
-ALSO_MULTI_OUTPUT = {"MLPRegressor", "MLPClassifier", "BaggingRegressor"}  # more than their tags say
-TYPICAL_CARDINALITY = 10.0
-
-
-@dataclass
-class Fit:
-    """One call of `fit` for the cost estimate and the features: the model, the data that reaches it."""
-
-    model: Any
-    inputs: Data
-    times: float = 1.0
-    log_target: bool = False
-
-
-def steps_of(obj: Obj) -> list[Any] | None:
-    """The steps of a pipeline, or None if they are not known."""
-    if obj.name == "make_pipeline":
-        return list(obj.args) if obj.complete else None
-    steps = obj.get("steps", 0)
-    if not isinstance(steps, Seq):
-        return None
-    if not all(isinstance(s, Seq) and len(s.items) == 2 for s in steps.items):
-        return None
-    return [s.items[1] for s in steps.items]
-
-
-def parts_of(obj: Obj) -> list[tuple[Any, Any]] | None:
-    """(transformer, columns) of a column transformer, or None if not known."""
-    size, items = (2, obj.args) if obj.name == "make_column_transformer" else (3, None)
-    if items is None:
-        listed = obj.get("transformers", 0)
-        if not isinstance(listed, Seq):
-            return None
-        items = listed.items
-    if not obj.complete or not all(isinstance(s, Seq) and len(s.items) == size for s in items):
-        return None
-    return [(s.items[-2], s.items[-1]) for s in items]
-
-
-def inner_of(obj: Obj) -> list[Any]:
-    """The estimators inside a meta-estimator."""
-    value = obj.get(META[obj.name], 0)
-    if isinstance(value, Seq):
-        return [i.items[1] if isinstance(i, Seq) and len(i.items) == 2 else i for i in value.items]
-    return [value] if isinstance(value, Obj) else []
-
-
-def final_of(value: Any) -> Any:
-    """The estimator that decides what comes out: the last step of a pipeline, the model inside a meta-estimator."""
-    for _ in range(8):
-        if isinstance(value, Obj) and value.name in PIPELINES:
-            steps = steps_of(value)
-            value = steps[-1] if steps else UNKNOWN
-        elif isinstance(value, Obj) and value.name in META and inner_of(value):
-            value = inner_of(value)[0]
-        else:
-            return value
-    return UNKNOWN
 
 
 class SklearnRules:
@@ -202,7 +132,7 @@ class SklearnRules:
             text = (
                 "Sparse data was passed for X, but dense data is required. Use '.toarray()' to convert to a dense numpy array."
             )
-            self.report("shapes.sparse-likely", "shapes", "TypeError", text, 0.5)
+            self.report("shapes.sparse-likely", "shapes", "TypeError", text, 0.4)
         if data.sparse is True and model.name == "StandardScaler" and model.get("with_mean", None, True) is True:
             text = (
                 "Cannot center sparse matrices: pass `with_mean=False` instead. See docstring for motivation and alternatives."
@@ -213,7 +143,7 @@ class SklearnRules:
             self.report("runtime.nan", "runtime", "ValueError", text, 0.95)
         if data.nan is True and tags["nan"] and data.sparse is not False and tags["type"] in ("classifier", "regressor"):
             text = f"Input X contains NaN.\n{model.name} does not accept missing values encoded as NaN natively."
-            self.report("runtime.nan-sparse", "runtime", "ValueError", text, 0.9 if data.sparse else 0.5)
+            self.report("runtime.nan-sparse", "runtime", "ValueError", text, 0.9 if data.sparse else 0.4)
         if tags.get("positive") and data.low is not None and data.low < 0:
             text = f"Negative values in data passed to {model.name} (input X)."
             self.report("runtime.negative", "runtime", "ValueError", text, 0.9)
@@ -239,7 +169,7 @@ class SklearnRules:
             return self._fit(steps[-1], x, y, times) if steps else []
         self._raise_problem(model)
         if model.name in META:
-            times *= _search_size(model)
+            times *= search_size(model)
             inner_y = y
             if model.name in ("MultiOutputRegressor", "MultiOutputClassifier", "OneVsRestClassifier") and isinstance(y, Data):
                 times *= y.width or 1
@@ -269,7 +199,7 @@ class SklearnRules:
                 text = f"'{model.name}' object has no attribute '{method}'"
             self.report("api.method", "api", "AttributeError", text, 0.96)
         if model.fitted_on is None:
-            text = f"This {_display(model)} instance is not fitted yet. Call 'fit' with appropriate arguments before using this estimator."
+            text = f"This {display(model)} instance is not fitted yet. Call 'fit' with appropriate arguments before using this estimator."
             self.report("runtime.not-fitted", "runtime", "NotFittedError", text, 0.93)
         elif isinstance(x, Data):
             self._check_same_columns(model, x)
@@ -287,9 +217,7 @@ class SklearnRules:
         kind = {"classifier": "label", "regressor": "real"}.get((tags or {}).get("type") or "")
         several = targets is not None and targets.ndim == 2
         low = (
-            0.0
-            if isinstance(final, Obj) and _cannot_be_negative(final) and targets is not None and targets.low == 0.0
-            else None
+            0.0 if isinstance(final, Obj) and cannot_be_negative(final) and targets is not None and targets.low == 0.0 else None
         )
         return Data("array", rows=rows, nan=False, text=None, ndim=2 if several else 1, meaning=kind, low=low)
 
@@ -333,7 +261,7 @@ class SklearnRules:
                 else [s.items[1] for s in getattr(step.get("transformer_list", 0), "items", []) if isinstance(s, Seq)]
             )
             outputs = [self.transform(i, data) for i in inner]
-            return _stack(outputs, data.rows, 2.0)
+            return stack(outputs, data.rows, 2.0)
         if step.name in VECTORIZERS:
             return self._vectorize(step, data)
         return self._plain(step, data)
@@ -475,70 +403,7 @@ class SklearnRules:
             if rest:
                 outputs.append(data.select(rest))
         threshold = step.get("sparse_threshold", None, 0.3)
-        result = _stack(outputs, data.rows, threshold if isinstance(threshold, (int, float)) else 0.3)
+        result = stack(outputs, data.rows, threshold if isinstance(threshold, (int, float)) else 0.3)
         if not outputs and isinstance(result, Data):
             result.width = 0.0
         return result
-
-
-def _stack(outputs: list[Any], rows: str | None, threshold: float) -> Any:
-    """Columns side by side: sparse if a part is and the share of non-zeros is below the threshold."""
-    known = [o for o in outputs if isinstance(o, Data)]
-    if len(known) < len(outputs):
-        return Data("array", rows=rows, sparse=None if any(k.sparse for k in known) else False, ndim=2)
-    flags = [k.sparse for k in known]
-    width = sum(k.width or TYPICAL_CARDINALITY for k in known)
-    sparse: bool | None = any(flags)
-    if sparse:
-        exact = all(k.width and (k.filled or not k.sparse) for k in known)
-        filled = sum(_filled(k) for k in known)
-        density = filled / max(width, 1.0)
-        margin = 1.05 if exact else 2.0
-        sparse = True if density < threshold / margin else (None if density < threshold * margin else False)
-    nan = True if any(k.nan is True for k in known) else (None if any(k.nan is None for k in known) else False)
-    text = True if any(k.text is True for k in known) else (None if any(k.text is None for k in known) else False)
-    low = min((k.low for k in known if k.low is not None), default=None) if all(k.low is not None for k in known) else None
-    return Data(
-        "array", rows=rows, nan=nan, text=text, sparse=sparse, width=width, ndim=2, low=low, scaled=all(k.scaled for k in known)
-    )
-
-
-def _filled(part: Data) -> float:
-    """Non-zero entries a row."""
-    width = part.width or TYPICAL_CARDINALITY
-    if not part.sparse:
-        return width
-    return part.filled or (min(width, 30.0) if width > 200 else width / TYPICAL_CARDINALITY)
-
-
-def _search_size(model: Obj) -> float:
-    """How often a meta-estimator fits its inner estimator."""
-    folds = model.get("cv", None, 5)
-    folds = folds if isinstance(folds, int) and not isinstance(folds, bool) else 5
-    if model.name.endswith("SearchCV"):
-        if model.name == "RandomizedSearchCV":
-            n = model.get("n_iter", None, 10)
-            return folds * float(n if isinstance(n, int) else 10)
-        grid, size = model.get("param_grid", 1), 1.0
-        if isinstance(grid, Dict):
-            for values in grid.items.values():
-                size *= len(values.items) if isinstance(values, Seq) else 3
-        return folds * size
-    if model.name.startswith("Bagging"):
-        n = model.get("n_estimators", 1, 10)
-        return float(n if isinstance(n, int) else 10)
-    return float(folds) if model.name.startswith(("Stacking", "Calibrated")) else 1.0
-
-
-def _cannot_be_negative(model: Obj) -> bool:
-    """Averages of training targets cannot leave their range."""
-    return model.name.startswith(("RandomForest", "ExtraTrees", "DecisionTree", "KNeighbors", "Dummy", "Bagging", "ExtraTree"))
-
-
-def _display(model: Obj) -> str:
-    return "Pipeline" if model.name in PIPELINES else model.name
-
-
-def reference_name(value: Any) -> str:
-    """The last part of a reference's path ("" for other values)."""
-    return value.path.rpartition(".")[2] if isinstance(value, Ref) else ""

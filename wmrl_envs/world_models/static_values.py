@@ -106,7 +106,9 @@ class Data:
     filled: float | None = None
 
     def but(self, **changes: Any) -> Data:
-        """A changed copy."""
+        """A changed copy; its columns are its own."""
+        if "columns" not in changes and self.columns is not None:
+            changes["columns"] = dict(self.columns)
         return replace(self, **changes)
 
     def missing(self, names: list[str]) -> list[str]:

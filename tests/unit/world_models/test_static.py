@@ -232,3 +232,51 @@ def test_broken_whole_scripts_fail(model, old, new, kind):
     outcome = predict(model, SCRIPT.replace(old, new), script())
     assert outcome.details["error_type"] == kind
     assert outcome.details["p_valid"] < 0.5
+
+
+PICTURES = {"num": [], "cat": [], "date": [], "nan": [], "image": (28, 28), "target_kind": "multi"}
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("X, y = np.r_[X, np.roll(X, 1, 1)], np.r_[y, y]", None),
+        ("X = np.r_[X, X]", "ValueError"),
+        ("X = X[num]", "ValueError"),
+        ("X, T = (a.reshape(len(a), 28, -1).mean(2) for a in (X, T))", None),
+        ("X = X[:100]", "ValueError"),
+        ("X, y = X[:100], y[:100]", None),
+        ("X = X['pixel']", "IndexError"),
+        ("copy = X.copy(); copy.shape", None),
+    ],
+)
+def test_pictures_are_arrays(model, line, kind):
+    code = (
+        f"from sklearn.linear_model import LogisticRegression\n{line}\nm = LogisticRegression().fit(X, y)\nsave(m.predict(T))\n"
+    )
+    outcome = predict(model, code, tabular("accuracy", category="image", names=PICTURES))
+    assert outcome.details["error_type"] == kind
+
+
+def test_a_copy_of_a_frame_has_columns_of_its_own(model):
+    code = LINEAR.replace("m.fit(X, y)", "Z = X.copy()\nZ['new'] = 1\nX['new'] + 1\nm.fit(X, y)")
+    assert predict(model, code).details["error_type"] == "KeyError"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "try:\n    import xgboost_x\nexcept ImportError:\n    pass",
+        "if False:\n    undefined_thing()",
+        "def helper(a):\n    return a['nothing']",
+        "for c in list(X.columns):\n    X[c + '_'], T[c + '_'] = X[c], T[c]",
+        "X = X.rename(columns={'age': 'years'}); X['years']; X = X.rename(columns={'years': 'age'})",
+        "X = X.assign(k=1); T = T.assign(k=1); X['k']",
+        "X = X.loc[:, X.columns]",
+        "y = y.astype(int)",
+        "scores = [f'{c}:{X[c].nunique()}' for c in num]; print(scores)",
+    ],
+)
+def test_unusual_but_working_lines_pass(model, line):
+    outcome = predict(model, LINEAR.replace("m.fit(X, y)", f"{line}\nm.fit(X, y)"))
+    assert outcome.status is ExecutionStatus.OK, outcome.details["verdicts"]

@@ -1,0 +1,282 @@
+"""What functions of pandas, numpy, scikit-learn and the language give, for those that matter to the checks."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from wmrl_envs.world_models.static_access import concatenate
+from wmrl_envs.world_models.static_methods import data_method
+from wmrl_envs.world_models.static_values import UNKNOWN, Column, Const, Data, Dict, Obj, Rows, Seq
+
+if TYPE_CHECKING:
+    from wmrl_envs.world_models.static_interp import Interpreter
+
+DATA, SUBMISSION = "$DATA_DIR", "$SUBMISSION_PATH"
+_ELEMENTWISE = """
+    log1p expm1 sqrt abs absolute log log2 log10 exp square maximum minimum clip round rint floor ceil nan_to_num
+    sign tanh sin cos power where asarray array ascontiguousarray asfortranarray copy float32 float64 int64 int32
+    roll flip fliplr logical_not
+"""
+ELEMENTWISE = frozenset(_ELEMENTWISE.split())
+
+
+def elementwise_function(run: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    data = [a for a in args if isinstance(a, Data)]
+    if not data:
+        return UNKNOWN
+    main = data[0] if name != "where" or len(data) == 1 else data[-1]
+    constants = [a.value for a in args if isinstance(a, Const) and isinstance(a.value, (int, float))]
+    if main.text is True and name not in ("where", "asarray", "array", "copy", "roll", "flip"):
+        text = f"loop of ufunc does not support argument 0 of type str which has no callable {name} method"
+        run.report("shapes.text-arithmetic", "shapes", "TypeError", text, 0.9)
+    if name in ("log1p", "log", "log10", "log2"):
+        meaning = "log" if main.meaning == "target" or main is run.targets else None
+        lost = main.nan if main.low is not None and main.low >= 0 else (main.nan or None)
+        return main.but(low=0.0 if name == "log1p" and main.low == 0.0 else None, meaning=meaning or main.meaning, nan=lost)
+    if name in ("expm1", "exp"):
+        return main.but(low=0.0 if name == "exp" or (main.low or -1.0) >= 0 else -0.05)
+    if name in ("maximum", "clip"):
+        lower = kwargs.get("a_min", kwargs.get("min"))
+        value = lower.value if isinstance(lower, Const) else (constants[0] if constants else None)
+        return main.but(low=float(value) if isinstance(value, (int, float)) else main.low)
+    if name in ("abs", "absolute", "square", "sqrt"):
+        return main.but(low=0.0)
+    if name in ("round", "rint", "floor", "ceil"):
+        return main.but(meaning="whole" if main.meaning == "real" else main.meaning)
+    if name == "nan_to_num":
+        return main.but(nan=False)
+    if name in ("asarray", "array", "ascontiguousarray"):
+        return main.but(kind="array", columns=None)
+    if name == "where":
+        return main.but(meaning=None, low=None)
+    return main.but(low=None) if name not in ("roll", "flip", "fliplr") else main
+
+
+def _read_csv(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    path = args[0] if args else kwargs.get("filepath_or_buffer", UNKNOWN)
+    unknown = Data("frame", open=True)
+    if not isinstance(path, Const) or not isinstance(path.value, str):
+        return unknown
+    name = path.value
+    if name in run.written or "://" in name:
+        return unknown
+    if not name.startswith((DATA, SUBMISSION)) and run.context.files:
+        run.report("data.file", "data", "FileNotFoundError", f"[Errno 2] No such file or directory: '{name}'", 0.92)
+        return unknown
+    relative = posixpath.normpath(name[len(DATA) :].lstrip("/")) if name.startswith(DATA) else ""
+    info = next((f for f in run.context.files if f.name == relative), None)
+    if info is None:
+        if run.context.files and relative:
+            run.report("data.file", "data", "FileNotFoundError", f"[Errno 2] No such file or directory: '{name}'", 0.96)
+        return unknown
+    if not info.columns or any(
+        k in kwargs for k in ("names", "header", "usecols", "index_col", "sep", "delimiter", "skiprows")
+    ):
+        return unknown
+    columns = {c: Column(text=kind == "str", nan=None) for c, kind in info.columns.items()}
+    whole = not ({"nrows", "chunksize", "iterator"} & set(kwargs))
+    tag = {"train.csv": "train", "test.csv": "test", "sample_submission.csv": "test"}.get(relative, relative)
+    return Data("frame", columns=columns, rows=tag if whole else None, ndim=2).summarised()
+
+
+def _data_frame(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    source = args[0] if args else kwargs.get("data", UNKNOWN)
+    columns = kwargs.get("columns", args[2] if len(args) > 2 else None)
+    if isinstance(source, Dict):
+        values = [v for v in source.items.values() if isinstance(v, Data) and v.rows]
+        arrays = {v.rows for v in values if v.kind == "array"}
+        indexes = {v.rows for v in values if v.kind == "series"}
+        if len(arrays) > 1:
+            run.report("shapes.frame", "shapes", "ValueError", "All arrays must be of the same length", 0.93)
+        elif len(arrays) == len(indexes) == 1 and arrays != indexes:
+            n, m = (run.sklearn.count(next(iter(rows))) for rows in (arrays, indexes))
+            text = f"array length {n or '?'} does not match index length {m or '?'}"
+            run.report("shapes.frame", "shapes", "ValueError", text, 0.93)
+        rows = next((v.rows for v in source.items.values() if isinstance(v, Data) and v.rows), None)
+        known = {str(k): Column(v.text, v.nan) if isinstance(v, Data) else Column() for k, v in source.items.items()}
+        return Data("frame", columns=known, rows=rows, ndim=2).summarised()
+    names = columns.strings() if isinstance(columns, Seq) else None
+    rows = source.rows if isinstance(source, Data) else None
+    if names is not None:
+        return Data("frame", columns={n: Column() for n in names}, rows=rows, ndim=2).summarised()
+    if isinstance(source, Data) and source.kind == "frame":
+        return source.but()
+    return Data("frame", open=True, rows=rows, ndim=2)
+
+
+def _concat(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    listed = args[0] if args else kwargs.get("objs", UNKNOWN)
+    axis = kwargs.get("axis")
+    if not isinstance(listed, Seq):
+        return Data("frame", open=True)
+    result = concatenate(listed.items, rows_add=not (isinstance(axis, Const) and axis.value in (1, "columns")))
+    frames = [i for i in listed.items if isinstance(i, Data)]
+    if not isinstance(result, Data):
+        return Data("frame", open=True)
+    closed = all(f.kind == "frame" and f.columns is not None and not f.open for f in frames)
+    columns = {k: v for f in frames for k, v in (f.columns or {}).items()} if closed else None
+    return result.but(
+        kind="frame" if any(f.kind == "frame" for f in frames) else "series",
+        columns=columns,
+        open=not closed,
+        nan=None,
+        rows=None,
+    )
+
+
+def _join(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if args and all(isinstance(a, Const) and isinstance(a.value, str) for a in args):
+        return Const(posixpath.join(*[a.value for a in args]))
+    return UNKNOWN
+
+
+def _path(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return _join(run, args, kwargs)
+
+
+def _environment(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if args and isinstance(args[0], Const) and args[0].value in ("DATA_DIR", "SUBMISSION_PATH"):
+        return Const(f"${args[0].value}")
+    return UNKNOWN
+
+
+def _split(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if not all(isinstance(a, Data) for a in args):
+        return UNKNOWN
+    run.sklearn.check_lengths(args[0], args[1] if len(args) > 1 else UNKNOWN)
+    halves = []
+    for a in args:
+        halves += [a.but(rows=f"{a.rows}|fit" if a.rows else None), a.but(rows=f"{a.rows}|held" if a.rows else None)]
+    return Seq(halves)
+
+
+def _cross_val(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if args and isinstance(args[0], Obj):
+        x = args[1] if len(args) > 1 else kwargs.get("X", UNKNOWN)
+        y = args[2] if len(args) > 2 else kwargs.get("y", UNKNOWN)
+        before = args[0].fitted_on
+        fits = run.sklearn.fit(args[0], x, y)
+        args[0].fitted_on = before
+        folds = kwargs.get("cv")
+        for f in fits:
+            f.times *= folds.value if isinstance(folds, Const) and isinstance(folds.value, int) else 5
+        run.fits = [*fits, *run.fits]  # the last fit stays the one that predicts
+    return UNKNOWN
+
+
+def _length(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if args and isinstance(args[0], Data):
+        return Rows(args[0].rows)
+    if args and isinstance(args[0], Seq):
+        return Const(len(args[0].items))
+    return UNKNOWN
+
+
+def _listing(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    items = run.items(args[0]) if args else []
+    return Seq(items) if items is not None else UNKNOWN
+
+
+def _zip(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    columns = [run.items(a) for a in args]
+    if not columns or any(c is None for c in columns):
+        return UNKNOWN
+    return Seq([Seq(list(row)) for row in zip(*columns, strict=False)])
+
+
+def _enumerate(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    items = run.items(args[0]) if args else None
+    return UNKNOWN if items is None else Seq([Seq([Const(i), v]) for i, v in enumerate(items)])
+
+
+def _filled(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    size = args[0] if args else kwargs.get("shape", UNKNOWN)
+    first = size.items[0] if isinstance(size, Seq) and size.items else size
+    ndim = len(size.items) if isinstance(size, Seq) else 1
+    return Data("array", rows=first.tag if isinstance(first, Rows) else None, nan=False, text=False, ndim=ndim, low=None)
+
+
+def _argmax(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return data_method(run, args[0], "argmax", args[1:], kwargs) if args and isinstance(args[0], Data) else UNKNOWN
+
+
+def _reduce(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    axis = kwargs.get("axis")
+    if args and isinstance(args[0], Seq) and isinstance(axis, Const) and axis.value == 0 and args[0].items:
+        return args[0].items[0] if isinstance(args[0].items[0], Data) else UNKNOWN
+    return data_method(run, args[0], "mean", args[1:], kwargs) if args and isinstance(args[0], Data) else UNKNOWN
+
+
+def _stacked(rows_add: bool) -> Callable[..., Any]:
+    def handler(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        axis = kwargs.get("axis")
+        add = rows_add and not (isinstance(axis, Const) and axis.value in (1, -1))
+        return concatenate(args[0].items, add) if args and isinstance(args[0], Seq) else UNKNOWN
+
+    return handler
+
+
+def _diff(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    axis = kwargs.get("axis")
+    if args and isinstance(args[0], Data):
+        keeps = isinstance(axis, Const) and axis.value in (1, -1, 2)
+        return args[0].but(rows=args[0].rows if keeps else None, width=None, exact=False)
+    return UNKNOWN
+
+
+def _to_datetime(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return (
+        args[0].but(text=False, nan=None if args[0].nan is None else args[0].nan)
+        if args and isinstance(args[0], Data)
+        else UNKNOWN
+    )
+
+
+def _dummies(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    rows = args[0].rows if args and isinstance(args[0], Data) else None
+    return Data("frame", open=True, rows=rows, text=False, nan=None, ndim=2)
+
+
+def _clone(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if args and isinstance(args[0], Obj):
+        o = args[0]
+        return Obj(o.path, o.args, o.kwargs, o.complete, o.problem)
+    return UNKNOWN
+
+
+HANDLERS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "pandas.read_csv": _read_csv,
+    "pandas.DataFrame": _data_frame,
+    "pandas.concat": _concat,
+    "pandas.to_datetime": _to_datetime,
+    "pandas.get_dummies": _dummies,
+    "os.path.join": _join,
+    "pathlib.Path": _path,
+    "os.environ.get": _environment,
+    "os.getenv": _environment,
+    "sklearn.model_selection.train_test_split": _split,
+    "sklearn.model_selection.cross_val_score": _cross_val,
+    "sklearn.model_selection.cross_val_predict": _cross_val,
+    "sklearn.model_selection.cross_validate": _cross_val,
+    "sklearn.base.clone": _clone,
+    "builtins.len": _length,
+    "builtins.list": _listing,
+    "builtins.tuple": _listing,
+    "builtins.sorted": _listing,
+    "builtins.set": _listing,
+    "builtins.zip": _zip,
+    "builtins.enumerate": _enumerate,
+    "numpy.zeros": _filled,
+    "numpy.ones": _filled,
+    "numpy.full": _filled,
+    "numpy.argmax": _argmax,
+    "numpy.mean": _reduce,
+    "numpy.average": _reduce,
+    "numpy.concatenate": _stacked(True),
+    "numpy.vstack": _stacked(True),
+    "numpy.hstack": _stacked(False),
+    "numpy.column_stack": _stacked(False),
+    "numpy.diff": _diff,
+}
