@@ -71,7 +71,7 @@ def check(
 def doctor() -> None:
     """Say what works on this machine, and what to do about what does not."""
     console = Console(soft_wrap=True)
-    for line in (*_machine_lines(), *_sandbox_lines(), _docker_line(), *_extra_lines()):
+    for line in (*_machine_lines(), *_sandbox_lines(), _docker_line(), *_extra_lines(), *_libero_lines()):
         console.print(line, highlight=False)
 
 
@@ -127,6 +127,18 @@ def _docker_line() -> str:
         return f"docker: [green]daemon {version}[/]"
     except WmrlError as error:
         return f"docker (optional): [yellow]{escape(str(error))}[/]"
+
+
+def _libero_lines() -> list[str]:
+    from rich.markup import escape
+
+    from wmrl_envs.envs.libero import check as check_libero
+
+    if importlib.util.find_spec("libero") is None:
+        return []
+    return [
+        f"LIBERO, {what}: {f'[green]{detail}[/]' if ok else f'[red]{escape(detail)}[/]'}" for what, ok, detail in check_libero()
+    ]
 
 
 def _extra_lines() -> list[str]:
