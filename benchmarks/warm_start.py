@@ -1,6 +1,6 @@
 """How good the warm-started policy is, by really executing its programs; the figures go into its provenance.json.
 
-python benchmarks/warm_start.py [MODEL_DIR] [K]      # K attempts a task at temperature 1.0, the settings of `laptop`
+python benchmarks/warm_start.py [MODEL_DIR] [K]      # K attempts a task at temperature 1.0, 1,000 training rows, 20 s
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ def main() -> None:
     measured = {}
     for split in ("train", "held_out"):
         out = Path("runs/warm-start-eval") / split
-        command = [Path(sys.executable).with_name("wmrl"), "eval", "--agent", str(model), "--tasks", split, "--k", k]
+        command = [
+            Path(sys.executable).with_name("wmrl"),
+            "eval",
+            "--agent",
+            str(model),
+            "--tasks",
+            split,
+            "--k",
+            k,
+            "--timeout-s",
+            "20",
+        ]
         result = subprocess.run([*command, "--json", "--out", str(out)], check=True, capture_output=True, text=True)
         table = json.loads(result.stdout.splitlines()[-1])
         rows = {"overall": table["overall"], **table["tasks"]}
