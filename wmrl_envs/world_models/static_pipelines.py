@@ -108,7 +108,7 @@ def stack(outputs: list[Any], rows: str | None, threshold: float) -> Any:
     sparse: bool | None = any(flags)
     if sparse:
         exact = all(k.width and (k.filled or not k.sparse) for k in known)
-        filled = sum(filled(k) for k in known)
+        filled = sum(nonzeros(k) for k in known)
         density = filled / max(width, 1.0)
         margin = 1.05 if exact else 4.0  # widths of vocabularies and of thinned encodings are guesses
         sparse = True if density < threshold / margin else (None if density < threshold * margin else False)
@@ -120,7 +120,7 @@ def stack(outputs: list[Any], rows: str | None, threshold: float) -> Any:
     )
 
 
-def filled(part: Data) -> float:
+def nonzeros(part: Data) -> float:
     """Non-zero entries a row."""
     width = part.width or TYPICAL_CARDINALITY
     if not part.sparse:

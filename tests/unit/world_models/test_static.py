@@ -280,3 +280,30 @@ def test_a_copy_of_a_frame_has_columns_of_its_own(model):
 def test_unusual_but_working_lines_pass(model, line):
     outcome = predict(model, LINEAR.replace("m.fit(X, y)", f"{line}\nm.fit(X, y)"))
     assert outcome.status is ExecutionStatus.OK, outcome.details["verdicts"]
+
+
+def test_sparse_text_beside_numbers_is_followed(model):
+    code = """from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+m = make_pipeline(cols(('passthrough', num), (TfidfVectorizer(), 'note')), HistGradientBoostingClassifier())
+m.fit(X, y)
+save(m.predict_proba(T))
+"""
+    outcome = predict(model, code, tabular(names={"num": ["age"], "text": ["note"]}))
+    assert outcome.details["error_type"] == "TypeError"
+    dense = code.replace("TfidfVectorizer()", "make_pipeline(TfidfVectorizer(), TruncatedSVD(5))").replace(
+        "from sklearn.feature", "from sklearn.decomposition import TruncatedSVD\nfrom sklearn.feature"
+    )
+    assert predict(model, dense, tabular(names={"num": ["age"], "text": ["note"]})).status is ExecutionStatus.OK
+
+
+@pytest.mark.parametrize(("levels", "fails"), [({"home": 3, "job": 4}, False), ({"home": 30, "job": 400}, True)])
+def test_the_density_of_one_hot_columns_decides_whether_they_stay_sparse(model, levels, fails):
+    code = """from sklearn.naive_bayes import GaussianNB
+from sklearn.preprocessing import OneHotEncoder
+m = make_pipeline(cols((OneHotEncoder(handle_unknown='ignore'), cat), ('passthrough', ['age'])), GaussianNB())
+m.fit(X, y)
+save(m.predict_proba(T))
+"""
+    outcome = predict(model, code, tabular(names={"levels": levels}))
+    assert (outcome.details["error_type"] == "TypeError") is fails
