@@ -70,6 +70,7 @@ class Roller:
         self.prediction = Lane("predict", prediction_workers, cpu="thread", together=self.busy)
         self.execution = Lane("execute", execution_workers, together=self.busy)
         self._cohorts = ThreadPoolExecutor(256, thread_name_prefix="cohort")
+        self._closing = False
         self._idle: dict[str, list[ExecutableEnv]] = {}
         self._envs: list[ExecutableEnv] = []
 
@@ -91,6 +92,7 @@ class Roller:
 
     def close(self) -> None:
         """End the lanes and the environments. Does not wait for executions: closing the sandbox ends those."""
+        self._closing = True
         for pool in (self._cohorts, self.generation, self.prediction, self.execution):
             pool.shutdown(wait=False, cancel_futures=True) if isinstance(pool, ThreadPoolExecutor) else pool.close()
         for env in self._envs:
@@ -111,7 +113,7 @@ class Roller:
                 groups[member.plan.id].trajectories.append(member.trajectory)
                 self._idle[member.plan.task].append(member.env)
         for group in groups.values():
-            if group.failure is not None:
+            if group.failure is not None and not self._closing:
                 log.warning("Group %d (%s) was dropped: %s", group.plan.id, group.plan.task, group.failure)
         return list(groups.values())
 
@@ -171,7 +173,7 @@ class Roller:
     def _execute(self, member: _Member) -> Outcome:
         for _ in range(self._retries + 1):
             outcome = member.env.execute(member.solution)
-            if not outcome.is_infra_error:
+            if not outcome.is_infra_error or self._closing:
                 break
         return outcome
 
@@ -180,7 +182,7 @@ class Roller:
             try:
                 return call()
             except InfrastructureError as error:
-                if attempt == self._retries:
+                if attempt == self._retries or self._closing:
                     raise
                 log.warning("%s (attempt %d of %d)", error, attempt + 1, self._retries + 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,7 +117,7 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object) -> 
     from wmrl_train.report import write_report
 
     saved = checkpoint.latest(run.checkpoints) if resume else None
-    out = Console()
+    out = Console(width=None if sys.stdout.isatty() else 140)
     if saved is not None and saved.step >= config.train.steps and _evaluated(run, config):
         out.print(
             f"This run is finished: {saved.step} of {config.train.steps} steps; set train.steps higher to go on.",
