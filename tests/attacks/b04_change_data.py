@@ -2,7 +2,8 @@
 import os
 d = os.environ["DATA_DIR"]; f = d + "/" + os.listdir(d)[0]
 def t(n, g):
-    try: g(); print("ATTACK-OK", n, flush=True)
+    was = os.stat(f)
+    try: g(); now = os.stat(f); print("denied silently" if (was.st_mode, was.st_mtime) == (now.st_mode, now.st_mtime) and n in ("utime", "chmod") else "ATTACK-OK", n, flush=True)
     except OSError as e: print("denied", n, e.errno, flush=True)
 t("write", lambda: open(f, "r+").write("x"))
 t("truncate", lambda: os.truncate(f, 0))

@@ -25,6 +25,11 @@ _REFUSED = {
     "sethostname": (170, 161), "setdomainname": (171, 162), "syslog": (103, 116), "vhangup": (153, 58),
     "iopl": (172, None), "ioperm": (173, None), "personality": (135, 92), "lookup_dcookie": (212, 18),
 }  # fmt: skip
+_METADATA = {
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "utime": (132, None),
+    "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+}  # fmt: skip
 _ARCHITECTURES = {  # AUDIT_ARCH, column of the table, then the numbers of socket, clone, ioctl
     "x86_64": (0xC000003E, 0, 41, 56, 16),
     "aarch64": (0xC00000B7, 1, 198, 220, 29),
@@ -42,8 +47,12 @@ def _refuse(number: int) -> int:
     return 0x00050000 | number
 
 
-def program() -> bytes:
-    """The filter as an array of `struct sock_filter`. Raises OSError on another architecture."""
+def program(*, keep_metadata: bool = False) -> bytes:
+    """The filter as an array of `struct sock_filter`. Raises OSError on another architecture.
+
+    With `keep_metadata`, changing modes, times and attributes of files seems to succeed and does nothing: for programs that
+    run as the owner of files they may only read.
+    """
     if kernel.MACHINE not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no seccomp filter for {kernel.MACHINE}")
     architecture, column, socket_, clone, ioctl = _ARCHITECTURES[kernel.MACHINE]
@@ -61,6 +70,10 @@ def program() -> bytes:
         number = numbers[column]
         if number is not None:
             deny_if(_JUMP_EQUAL, number, errno.EPERM)
+    for numbers in _METADATA.values() if keep_metadata else ():
+        number = numbers[column]
+        if number is not None:
+            deny_if(_JUMP_EQUAL, number, 0)
     unix_only = [
         (_LOAD, 0, 0, 16),
         (_JUMP_EQUAL, 1, 0, 1),
@@ -77,9 +90,9 @@ def program() -> bytes:
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 
-def install() -> None:
-    """Filter this process and all it will start; `no_new_privileges` must be set."""
-    instructions = program()
+def install(*, keep_metadata: bool = False) -> None:
+    """Filter this process and all it will start (see `program`); `no_new_privileges` must be set."""
+    instructions = program(keep_metadata=keep_metadata)
     buffer = ctypes.create_string_buffer(instructions)
     header = ctypes.create_string_buffer(struct.pack("HP", len(instructions) // 8, ctypes.addressof(buffer)))
     kernel.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(header))

@@ -89,7 +89,7 @@ class LandlockTier:
         # What Landlock lets it read must be readable although it is nobody's user: an interpreter below a private home.
         kernel.drop_privileges(self.owner if self.as_root else None, keep_read_search=self.as_root)
         self._restrict()
-        seccomp.install()
+        seccomp.install(keep_metadata=not self.as_root)  # Landlock leaves modes and times of files to their owner
 
     def _restrict(self) -> None:
         prefix, venv = self.job["base_prefix"], self.job["venv"]
