@@ -1,6 +1,8 @@
 """What is said when LIBERO cannot run here, and what a task is. No simulator."""
 
 import importlib.util
+import os
+import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -63,12 +65,30 @@ def test_the_configuration_is_ours_and_nothing_prompts(monkeypatch, tmp_path):
     monkeypatch.setenv("WMRL_HOME", str(tmp_path))
     monkeypatch.delenv("LIBERO_CONFIG_PATH", raising=False)
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    monkeypatch.delitem(sys.modules, "libero.libero", raising=False)
+    monkeypatch.setattr(install, "_texture_size", [None])
     install.configure()
-    import os
-
     folder = Path(os.environ["LIBERO_CONFIG_PATH"])
     assert folder.is_relative_to(tmp_path)
     assert (folder / "config.yaml").is_file()
+
+    monkeypatch.setitem(sys.modules, "libero.libero", object())
+    with pytest.raises(InvalidInput, match="texture_size=64"):
+        install.configure(texture_size=64)
+
+
+@pytest.mark.libero
+def test_without_pictures_no_renderer_is_needed(monkeypatch, tmp_path):
+    monkeypatch.setenv("WMRL_HOME", str(tmp_path))
+    monkeypatch.setenv("LIBERO_CONFIG_PATH", str(tmp_path))
+    monkeypatch.setenv("MUJOCO_GL", "")
+    monkeypatch.delitem(sys.modules, "libero.libero", raising=False)
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    install.configure(render=False)
+    assert os.environ["MUJOCO_GL"] == "glx"
+    monkeypatch.setenv("MUJOCO_GL", "")
+    with pytest.raises(InfrastructureError, match="No renderer"):
+        install.configure()
 
 
 @pytest.mark.libero

@@ -18,6 +18,7 @@ from wmrl_envs import paths
 from wmrl_envs.errors import InfrastructureError, InvalidInput, MissingExtra
 
 MUJOCO_FROM, MUJOCO_BELOW = (3, 2, 7), (3, 3, 3)  # later: darker floors (3.3.3), objects that fall in official states (3.4)
+_texture_size: list[int | None] = [None]  # of this process
 RENDERERS = ("osmesa", "egl", "glfw")
 _LIBRARY = {
     "osmesa": ("OSMesa", "libosmesa6"),
@@ -100,9 +101,25 @@ def assets_root() -> Path:
 
 
 def configure(*, render: bool = True, texture_size: int | None = None) -> None:
-    """Set MUJOCO_GL and LIBERO_CONFIG_PATH of this process; call it before LIBERO is imported."""
-    os.environ["MUJOCO_GL"] = choose_renderer() if render else os.environ.get("MUJOCO_GL") or "osmesa"
-    if texture_size is None and os.environ.get("LIBERO_CONFIG_PATH"):
+    """Set MUJOCO_GL and LIBERO_CONFIG_PATH of this process; call it before LIBERO is imported.
+
+    LIBERO reads the place of its assets once, when it is imported, so a process has one texture size.
+    """
+    if "libero.libero" in sys.modules:
+        if _texture_size[0] != texture_size:
+            raise InvalidInput(
+                f"texture_size={texture_size}: LIBERO was imported with {_texture_size[0]} in this process; use one size, or process=True."
+            )
+        return
+    _texture_size[0] = texture_size
+    try:
+        os.environ["MUJOCO_GL"] = choose_renderer()
+    except InfrastructureError:
+        if render:
+            raise
+        os.environ["MUJOCO_GL"] = "glx"  # robosuite insists on one; this one loads no library before something is drawn
+    users = os.environ.get("LIBERO_CONFIG_PATH")
+    if users and texture_size is None and not Path(users).is_relative_to(paths.home()):  # ours may come from a parent process
         return
     import yaml
 
