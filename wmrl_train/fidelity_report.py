@@ -6,7 +6,7 @@ import html
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,17 @@ table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .7rem;border-b
 td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}h1,h2,h3{line-height:1.2}.note{color:#666}"""
 
 
-def write(folder: Path, reports: Mapping[str, Mapping[str, Any]]) -> None:
+def write(folder: Path, reports: Mapping[str, Mapping[str, Any]], notes: Sequence[str] = ()) -> None:
     """Write both files into `folder` (each replaced as a whole)."""
     folder.mkdir(parents=True, exist_ok=True)
-    document = {"prompt_version": prompts.VERSION, "published_pairwise_accuracy": PUBLISHED, "models": reports}
+    document = {
+        "prompt_version": prompts.VERSION,
+        "published_pairwise_accuracy": PUBLISHED,
+        "notes": list(notes),
+        "models": reports,
+    }
     _replace(folder / "fidelity.json", json.dumps(document, indent=1))
-    _replace(folder / "fidelity.html", page(reports))
+    _replace(folder / "fidelity.html", page(reports, notes))
 
 
 def _replace(path: Path, text: str) -> None:
@@ -44,7 +49,7 @@ def _replace(path: Path, text: str) -> None:
     os.replace(part, path)
 
 
-def show(reports: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
+def show(reports: Mapping[str, Mapping[str, Any]], folder: Path, notes: Sequence[str] = ()) -> None:
     """The main figures as a table on the terminal."""
     from rich.console import Console
     from rich.table import Table
@@ -58,6 +63,8 @@ def show(reports: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
         table.add_row(label, *(_number(m.get(key), form) for _, m in columns))
     console = Console()
     console.print(table)
+    for note in notes:
+        console.print(note, highlight=False)
     console.print(f"report: {folder / 'fidelity.html'}", soft_wrap=True, highlight=False)
 
 
@@ -67,11 +74,11 @@ def _measurements(reports: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[st
             yield f"{model}, {name}", figures
 
 
-def page(reports: Mapping[str, Mapping[str, Any]]) -> str:
+def page(reports: Mapping[str, Mapping[str, Any]], notes: Sequence[str] = ()) -> str:
     """The HTML report; complete in one file, everything from outside escaped."""
     columns = list(_measurements(reports))
     head = ["", *(name for name, _ in columns)]
-    parts = ["<h1>Fidelity of world models</h1>"]
+    parts = ["<h1>Fidelity of world models</h1>", *(f"<p class=note>{html.escape(n)}</p>" for n in notes)]
     for model, report in reports.items():
         parts.append(f"<p class=note>{html.escape(model)}: split {html.escape(report['split'])}, seed {report['seed']}</p>")
     rows = [[label, *(_number(m.get(key), form) for _, m in columns)] for key, label, form in ROWS]

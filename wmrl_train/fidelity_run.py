@@ -38,8 +38,9 @@ class Executed:
 
 
 # ---- programs -------------------------------------------------------------------------------------------------------
-def load_corpus(path: Path) -> list[Executed]:
-    """The programs of a stored corpus (`.jsonl` or `.jsonl.xz`, one record a line) with their outcomes.
+def load_corpus(path: Path) -> tuple[list[Executed], list[str]]:
+    """The programs of a stored corpus (`.jsonl` or `.jsonl.xz`, one record a line) with their outcomes, and notes on
+    what was left out.
 
     Raises:
         InvalidInput: no such file, or a line that is no record.
@@ -57,10 +58,7 @@ def load_corpus(path: Path) -> list[Executed]:
             records.append(json.loads(line))
         except ValueError:
             raise InvalidInput(f"{path}, line {i}: expected a JSON record of an executed program.") from None
-    contended = sum(map(_contended, records))
-    if contended:
-        log.warning("%d of %d programs of %s were stopped by the wall clock of a busy machine: left out", contended, len(records), path)
-    return _with_contexts(records)
+    return _with_contexts([r for r in records if not _contended(r)]), _notes(records)
 
 
 def _with_contexts(records: Sequence[dict[str, Any]]) -> list[Executed]:
@@ -74,7 +72,7 @@ def _with_contexts(records: Sequence[dict[str, Any]]) -> list[Executed]:
     splits: dict[str, str] = {}
     result = []
     for r in records:
-        if r["status"] == ExecutionStatus.INFRA_ERROR or _contended(r):
+        if r["status"] == ExecutionStatus.INFRA_ERROR:
             continue
         slug, key = r["task"], (r["task"], r["max_rows"], r["timeout_s"])
         if key not in contexts:
@@ -87,6 +85,14 @@ def _with_contexts(records: Sequence[dict[str, Any]]) -> list[Executed]:
             Executed(Solution(r["code"], slug), contexts[key], _outcome(r, boards[slug]), splits[slug], r["origin"], r["fault"])
         )
     return result
+
+
+def _notes(records: Sequence[dict[str, Any]]) -> list[str]:
+    n = sum(map(_contended, records))
+    if not n:
+        return []
+    share = f"less than {CONTENDED:.0%} of the limit in CPU time"
+    return [f"{n} of {len(records)} programs left out: stopped by the wall clock of a busy machine after {share}"]
 
 
 def _contended(r: dict[str, Any]) -> bool:
@@ -144,8 +150,9 @@ def collect(
     limit: int | None,
     max_rows: int | None,
     timeout_s: float,
-) -> list[Executed]:
-    """The programs to measure on: stored ones, or `fresh` new ones for each task."""
+) -> tuple[list[Executed], list[str]]:
+    """The programs to measure on, stored ones or `fresh` new ones for each task, and notes on what was left out."""
+    notes: list[str] = []
     if fresh < 0 or (limit is not None and limit < 1):
         raise InvalidInput(f"--fresh {fresh}, --limit {limit}: expected numbers of programs of at least 1.")
     if fresh:
@@ -153,14 +160,14 @@ def collect(
 
         programs = execute_fresh(tasks or list_competitions(source="builtin"), fresh, seed, max_rows, timeout_s)
     else:
-        programs = load_corpus(corpus)
+        programs, notes = load_corpus(corpus)
         unknown = sorted(set(tasks or ()) - {e.context.task for e in programs})
         if unknown:
             raise InvalidInput(f"--tasks {', '.join(unknown)}: the corpus {corpus} has no program of it.")
         programs = [e for e in programs if tasks is None or e.context.task in tasks]
     if limit is not None and limit < len(programs):
         programs = [programs[i] for i in sorted(drawn(programs, limit, seed))]
-    return programs
+    return programs, notes
 
 
 # ---- measuring ------------------------------------------------------------------------------------------------------

@@ -52,12 +52,12 @@ def fidelity(
         max_new_tokens=max_new_tokens,
         data_report=data_report,
     )
-    programs = fidelity_run.collect(
+    programs, notes = fidelity_run.collect(
         corpus=corpus, fresh=fresh, tasks=slugs, seed=seed, limit=limit, max_rows=max_rows, timeout_s=timeout_s
     )
     reports = {
         name: fidelity_run.run_fidelity(make, programs, split=split, anchors=anchors, seed=seed)
         for name, make in makers.items()
     }
-    fidelity_report.write(out, reports)
-    fidelity_report.show(reports, out)
+    fidelity_report.write(out, reports, notes)
+    fidelity_report.show(reports, out, notes)
