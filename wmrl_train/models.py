@@ -77,7 +77,9 @@ def convert_gguf(file: Path, target: Path) -> None:
     """Save the model and tokenizer of a GGUF file as `save_pretrained` does, in float32."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging as transformers_logging
 
+    transformers_logging.disable_progress_bar()
     if not file.is_file():
         raise DataNotBuilt(f"No GGUF file at {file}.")
     model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)

@@ -13,9 +13,13 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from wmrl_envs.errors import InvalidInput
+from wmrl_envs.errors import InvalidInput, WmrlError
 
 LOGS = ("rollouts.jsonl", "metrics.jsonl", "anchors.jsonl")
+
+
+class LogError(WmrlError, OSError):
+    """A line of a log could not be written."""
 
 
 class RunDirectory:
@@ -75,9 +79,19 @@ class RunDirectory:
             self._lock = None
 
     def append(self, log: str, record: Mapping[str, Any]) -> None:
-        """Add one line to a log."""
-        with (self.path / log).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
+        """Add one line to a log.
+
+        Raises:
+            LogError: the disk is full or gone; what is in the checkpoints is intact.
+        """
+        line = json.dumps(_plain(record), allow_nan=False) + "\n"
+        try:
+            with (self.path / log).open("a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            raise LogError(
+                f"{self.path / log} cannot be written ({error.strerror}): make room and go on with --resume; the checkpoints are intact."
+            ) from error
 
     def read(self, log: str) -> Iterator[dict[str, Any]]:
         """The records of a log; a last line that a kill cut short is left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,8 +81,6 @@ def _stored_config(source: str | None, overrides: list[str], run_dir: Path | Non
 
 
 def _run(config: Config, resume: bool, again: bool) -> None:
-    import logging
-
     from rich.console import Console
     from rich.logging import RichHandler
 
@@ -144,10 +143,20 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object) -> 
         raise typer.Exit(130) from None
     finally:
         trainer.close()
-        if run.has_run:
-            path = write_report(run.path)
+        path = _report(run)
     out.print(final_table(result["before"], result["after"], result["ledger"], config.eval.k))
     out.print(f"report: {path}", highlight=False, soft_wrap=True)
+
+
+def _report(run: RunDirectory) -> Path | None:
+    """The report of a run however it ended; a failure to write it must not hide why the run ended."""
+    from wmrl_train.report import write_report
+
+    try:
+        return write_report(run.path)
+    except Exception as error:
+        logging.getLogger(__name__).warning("No report was written: %s", error)
+        return None
 
 
 def _results(run: RunDirectory, steps: int) -> tuple[dict | None, dict | None]:

@@ -12,7 +12,7 @@ import torch
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_train import checkpoint as ck
-from wmrl_train.rundir import RunDirectory
+from wmrl_train.rundir import LogError, RunDirectory
 
 
 def save(directory, tiny, step=1, keep=2, state=None, model=None):
@@ -113,7 +113,7 @@ def test_a_checkpoint_of_another_model_is_refused(tiny, tmp_path):
 
 
 def test_run_directory_in_use_by_another_process(tmp_path):
-    code = f"from wmrl_train.rundir import RunDirectory as R; r = R({str(tmp_path / 'r')!r}); r.acquire(); print('held', flush=True); input()"
+    code = f"from wmrl_train.rundir import LogError, RunDirectory as R; r = R({str(tmp_path / 'r')!r}); r.acquire(); print('held', flush=True); input()"
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert other.stdout.readline() == b"held\n"
     with pytest.raises(InvalidInput, match="in use by another process"):
@@ -160,3 +160,12 @@ def test_an_earlier_run_is_set_aside_not_deleted(tmp_path):
         run.release()
         assert run.set_aside().name == expected
     assert RunDirectory(tmp_path / "demo").set_aside() is None
+
+
+def test_a_full_disk_under_a_log_is_one_sentence(tmp_path):
+    run = RunDirectory(tmp_path / "r")
+    run.acquire()
+    (run.path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(LogError, match="make room and go on with --resume"):
+        run.append("metrics.jsonl", {"step": 1})
+    run.release()
