@@ -20,8 +20,7 @@ from wmrl_envs.errors import DataNotBuilt, InfrastructureError, InvalidInput
 
 log = logging.getLogger(__name__)
 
-ASSETS = Path(__file__).parent / "assets"
-REQUIREMENTS = ASSETS / "requirements-cpu.txt"
+REQUIREMENTS = paths.box_sources() / "requirements-cpu.txt"
 
 #: Import names of packages that ship the data of the built-in competitions, or a client that would find them.
 DATA_PACKAGES = frozenset(

@@ -1,1 +1,1 @@
-""""""
+"""Adapters that bring the correction into other people's trainers."""
