@@ -1,1 +1,1 @@
-"""Adapters that bring the correction into other people's trainers."""
+"""WMRL inside other people's trainers: TRL, verl, Stable-Baselines3. Each is imported where it is used."""

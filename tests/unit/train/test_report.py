@@ -1,5 +1,7 @@
 import json
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -53,3 +55,25 @@ def test_report_of_a_run_that_has_just_begun(tmp_path, tiny):
 def test_no_run_no_report(tmp_path):
     with pytest.raises(InvalidInput, match="holds no run"):
         write_report(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_report_opens_in_a_browser(run, tmp_path):
+    """Every figure is decoded and drawn; nothing outside the page is asked for (the page's own policy forbids it)."""
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path}",
+        "--virtual-time-budget=5000",
+    ]
+    page = write_report(run).as_uri()
+    dom = subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True, timeout=240, check=True).stdout
+    assert dom.count("<img") == 5
+    picture = tmp_path / "page.png"
+    subprocess.run(
+        [*command, f"--screenshot={picture}", "--window-size=1200,2400", page], capture_output=True, timeout=240, check=True
+    )
+    assert picture.stat().st_size > 50_000
