@@ -63,7 +63,7 @@ class WmrlRewards:
                 f"{len(completions)} completions are no whole number of groups of {n}: set group_size to num_generations."
             )
         tasks = [task[i] for i in range(0, len(task), n)]
-        anchored, _ = self.schedule.draw(len(tasks), tasks)
+        anchored = self.schedule.draw(len(tasks), tasks)[0]
         contexts, solutions = [], []
         for name, completion in zip(task, completions, strict=True):
             env = self._env(name)
