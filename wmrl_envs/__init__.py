@@ -24,7 +24,21 @@ _LAZY = {
     "UnicodeText": "wmrl_envs.spaces",
     "ExecutableEnv": "wmrl_envs.envs.executable",
 }
-__all__ = ["__version__", "register_envs", *_LAZY]
+__all__ = [
+    "AnchoredVecEnv",
+    "EnsembleWorldModel",
+    "ExecutableEnv",
+    "Execution",
+    "ExecutionStatus",
+    "Outcome",
+    "SimulatorWorldModel",
+    "Solution",
+    "StaticWorldModel",
+    "UnicodeText",
+    "WorldModelEnv",
+    "__version__",
+    "register_envs",
+]
 
 if TYPE_CHECKING:
     from wmrl_envs.envs.executable import ExecutableEnv

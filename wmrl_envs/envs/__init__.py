@@ -1,1 +1,1 @@
-""""""
+"""The environments: a step is propose, execute, observe."""

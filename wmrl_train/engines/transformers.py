@@ -214,7 +214,8 @@ class _PreallocatedLayer(DynamicLayer):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None and self.values is not None
+        assert self.keys is not None
+        assert self.values is not None
         length = self.get_seq_length()
         end = length + key_states.shape[-2]
         stale = self._buffers is None or self.keys.data_ptr() != self._buffers[0].data_ptr()  # rows were selected since
