@@ -7,6 +7,7 @@ weights can also serve the reference policy and the world model.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from wmrl_envs.engine import Generation, Prompt, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train.models import check_model
 
+SHARE_FROM = 32  # a common beginning of fewer tokens is not worth a pass of its own
 COMPACT_BELOW = 0.75  # finished rows leave the batch once fewer than this share of its rows is still sampling
 
 
@@ -28,7 +30,8 @@ class TransformersEngine:
     """Samples from `model`; `version` counts the weight updates.
 
     A sample is a function of (prompt, seed, sampling, weights): it does not depend on the batch it is in, up to the
-    rounding of matrix products, because each sequence has its own stream of uniform numbers.
+    rounding of matrix products, because each sequence has its own stream of uniform numbers. `statistics` counts the tokens of
+    prompts, and how many of them needed no computation of their own.
 
     Args:
         model: a causal language model (used in eval mode; never trained here).
@@ -45,6 +48,7 @@ class TransformersEngine:
         self.model, self.tokenizer = model, tokenizer
         self.batch_size, self.max_context = batch_size, min(max_context or limit, limit)
         self.version = 0
+        self.statistics: Counter[str] = Counter()
         self._seeds = np.random.default_rng(seed)
         self._closed = threading.Event()
         self.lock = threading.RLock()  # the weights are read (or switched to those of the base) by one call at a time
@@ -147,19 +151,31 @@ class TransformersEngine:
         return self._finish(tokens.tolist(), logprobs.tolist(), lengths.tolist(), set(stops.tolist()))
 
     def _prefill(self, prompts: list[list[int]]) -> tuple[DynamicCache, Tensor, Tensor, Tensor]:
-        """Cache, logits of the next token (B, V), attention mask (B, T) and last position (B,); equal prompts are computed once."""
+        """Cache, logits of the next token (B, V), attention mask (B, T) and last position (B,).
+
+        Equal prompts are computed once, and so is what all of them begin with: eight checks of one case pay for the case once.
+        """
+        device = self.model.device
         unique = list(dict.fromkeys(tuple(p) for p in prompts))
         index = {p: i for i, p in enumerate(unique)}
-        width = max(len(p) for p in unique)
-        ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in unique], device=self.model.device)
-        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in unique], device=self.model.device)
         cache = DynamicCache(config=self.model.config)
+        # Padding between prefix and rest would count in a sliding window, and stay in a recurrent state.
+        shared = _common_prefix(unique) if all(type(layer) is DynamicLayer for layer in cache.layers) else 0
         cache.layers = [_PreallocatedLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        if shared:
+            prefix = torch.tensor([unique[0][:shared]], device=device)
+            self.model(input_ids=prefix, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            cache.reorder_cache(torch.zeros(len(unique), dtype=torch.long, device=device))  # type: ignore[arg-type]
+        width = max(len(p) for p in unique)
+        ids = torch.tensor([[0] * (width - len(p)) + list(p[shared:]) for p in unique], device=device)
+        mask = torch.tensor([[1] * shared + [0] * (width - len(p)) + [1] * (len(p) - shared) for p in unique], device=device)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, shared:]
         logits = self.model(
             input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1
         ).logits[:, -1]
-        expand = torch.tensor([index[tuple(p)] for p in prompts], device=self.model.device)
+        self.statistics["prompt_tokens"] += sum(map(len, prompts))
+        self.statistics["cached_tokens"] += sum(map(len, prompts)) - sum(map(len, unique)) + shared * (len(unique) - 1)
+        expand = torch.tensor([index[tuple(p)] for p in prompts], device=device)
         if len(unique) < len(prompts):
             cache.reorder_cache(expand)  # type: ignore[arg-type]
         return cache, logits[expand], mask[expand], positions[expand, -1]
@@ -180,6 +196,16 @@ class TransformersEngine:
             )
             made.append(Generation(ids, tuple(logprob[:length]), text, "stop" if stopped else "length"))
         return made
+
+
+def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
+    """Tokens that all prompts begin with, if they are worth a pass of their own; at least one of each is left over."""
+    if len(prompts) < 2:
+        return 0
+    first, last = min(prompts), max(prompts)  # what these two share, all share
+    longest = min(map(len, prompts)) - 1
+    length = next((i for i in range(longest) if first[i] != last[i]), longest)
+    return length if length >= SHARE_FROM else 0
 
 
 def sample(logits: Tensor, uniform: Tensor, temperature: float, top_p: float = 1.0) -> tuple[Tensor, Tensor]:
