@@ -133,14 +133,19 @@ def test_a_crash_is_an_infrastructure_failure_and_the_next_reset_recovers(env):
     before, _ = env.reset(seed=4)
     pid = env.unwrapped._simulator.pid
     os.kill(pid, signal.SIGKILL)
+    core = env.unwrapped
+    attempts = [core.execute(core.propose(actions(0)[0])) for _ in range(2)]
+    assert [a.status for a in attempts] == ["infra_error"] * 2  # a retry does not go on in a fresh scene
     last, reward, terminated, truncated, info = env.step(actions(0)[0])
     assert (reward, terminated, truncated, info["wmrl"]["status"]) == (0.0, False, True, "infra_error")
     assert "ended unexpectedly" in info["wmrl"]["detail"]
     assert equal(last, before)
     again, info = env.reset(seed=4)
     assert info["wmrl"]["status"] == "ok"
-    assert env.unwrapped._simulator.pid != pid
+    assert core._simulator.pid not in (pid, None)
     assert equal(again, before)
+    os.kill(core._simulator.pid, signal.SIGKILL)  # between episodes nothing is lost: reset tries again
+    assert equal(env.reset(seed=4)[0], before)
 
 
 def test_close_leaves_no_process(env):

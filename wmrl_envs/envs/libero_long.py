@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,7 @@ from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
 from wmrl_envs.world_models.base import TaskContext
 
+log = logging.getLogger(__name__)
 Orientation = Literal["vertical", "rot180", "none"]
 _TURN = {  # MuJoCo draws the bottom row first
     "vertical": lambda picture: picture[::-1],  # the true view, labels readable; MiniVLA's training data
@@ -123,6 +125,7 @@ class LiberoLongEnv(ExecutableEnv):
         )
         self.init_state: int | None = None  # of the running episode
         self._steps, self._done, self._best = 0, True, 0.0
+        self._lost: str | None = None  # why the simulator of this episode is gone
         self._observation: dict[str, Any] = {}
 
     # -- Gymnasium ----------------------------------------------------------------------------------------------------
@@ -133,7 +136,8 @@ class LiberoLongEnv(ExecutableEnv):
             index = start.check_index(options["init_state"])
         else:
             index = int(self.np_random.choice(start.indices))
-        seen = self._simulate("reset", start.states[index], start.gripper[index], start.settle_steps)
+        self._done = True
+        seen = self._begin(start.states[index], start.gripper[index], start.settle_steps)
         self.init_state, self._steps, self._done, self._best = index, 0, False, 0.0
         self._observation = self._present(seen)
         return dict(self._observation), self._info(ExecutionStatus.OK, 0.0)
@@ -182,6 +186,7 @@ class LiberoLongEnv(ExecutableEnv):
         if self._simulator is not None:
             self._simulator.close()
             self._simulator = None
+        self._done = True
 
     # -- for scripted controllers and curricula -------------------------------------------------------------------------
     def privileged(self) -> dict[str, Any]:
@@ -194,15 +199,33 @@ class LiberoLongEnv(ExecutableEnv):
         return catalog.StartStates(state[None], gripper[None], (0,), 0)
 
     # -- internals ----------------------------------------------------------------------------------------------------
+    def _begin(self, *arguments: Any) -> dict[str, np.ndarray]:
+        """Reset the simulator; one that has died since the last episode is replaced."""
+        self._lost = None
+        try:
+            return self._simulate("reset", *arguments)
+        except InfrastructureError as error:
+            if not self._own_process:
+                raise
+            log.warning("trying again in a new process: %s", error)
+            self._lost = None
+            return self._simulate("reset", *arguments)
+
     def _simulate(self, method: str, *args: Any) -> Any:
+        if self._lost is not None:  # a retry would run in a fresh scene, somewhere else than the episode was
+            raise InfrastructureError(self._lost)
         if self._simulator is None:
             self._simulator = SimulatorProcess(self._scene) if self._own_process else Simulator(self._scene)
         try:
             return getattr(self._simulator, method)(*args)
-        except (InfrastructureError, InvalidInput):
+        except InvalidInput:
+            raise
+        except InfrastructureError as error:
+            self._lost = str(error)
             raise
         except Exception as error:  # in this process: MuJoCo or robosuite gave up
-            raise InfrastructureError(f"The LIBERO simulator failed: {type(error).__name__}: {error}") from error
+            self._lost = f"The LIBERO simulator failed: {type(error).__name__}: {error}"
+            raise InfrastructureError(self._lost) from error
 
     def _present(self, seen: dict[str, np.ndarray]) -> dict[str, Any]:
         views = {name: turn(seen[name], self.orientation) for name in self._scene.cameras}
