@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from wmrl_envs.correction import Recalibrator
 from wmrl_envs.errors import InvalidInput, MissingExtra
-from wmrl_train.config import Config, load_config
+from wmrl_train.config import Config, CorrectionConfig, load_config
 from wmrl_train.rundir import RunDirectory
 
 _SOURCES = {
@@ -68,7 +72,7 @@ def _content(directory: RunDirectory, config: Config) -> dict[str, Any]:
         "groups": config.rollout.groups, "group_size": config.rollout.group_size, "world_model": config.world_model.kind,
         "k": config.eval.k, "evaluations": evaluations, "splits": list(dict.fromkeys(s for e in evaluations.values() for s in e)),
         "by_task": [{"name": n, "scores": [scores[step].get(n) for step in evaluations]} for n in names],
-        "figures": _figures(steps, evaluations, pairs), "ledger": _ledger(last), "failures": _failures(directory),
+        "figures": _figures(steps, evaluations, pairs, config.correction), "ledger": _ledger(last), "failures": _failures(directory),
         "audit": [(text, f"{last[key]:.3f}") for key, text in _AUDIT.items() if last.get(key) is not None],
         "best": _best(directory), "config": config.to_yaml(),
     }  # fmt: skip
@@ -113,7 +117,10 @@ def _best(directory: RunDirectory, count: int = 12) -> list[dict[str, Any]]:
 
 
 def _figures(
-    steps: Sequence[Mapping[str, Any]], evaluations: Mapping[int, Any], pairs: Sequence[Mapping[str, Any]]
+    steps: Sequence[Mapping[str, Any]],
+    evaluations: Mapping[int, Any],
+    pairs: Sequence[Mapping[str, Any]],
+    correction: CorrectionConfig,
 ) -> list[dict[str, str]]:
     if not steps:
         return []
@@ -147,6 +154,7 @@ def _figures(
                 "Calibration on the anchors",
                 "Every executed program: what was predicted, what was true, and the map in force.",
                 pairs,
+                correction,
             ),
         )
     return figures
@@ -214,12 +222,20 @@ def _time(title: str, caption: str, steps: Sequence[Mapping[str, Any]]) -> dict[
     return _done(figure, axes, title, caption)
 
 
-def _calibration(title: str, caption: str, pairs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _final_map(correction: CorrectionConfig, pairs: Sequence[Mapping[str, Any]]) -> Recalibrator:
+    """The map as it stood at the end: the logged pairs, group by group, through a recalibrator of the same settings."""
+    fitted = Recalibrator(correction.min_pairs, correction.refit_every, correction.direction, correction.levels)
+    for group, members in itertools.groupby(pairs, key=lambda p: p["group"]):
+        predicted, true = zip(*((p["predicted"], p["true"]) for p in members), strict=True)
+        fitted.update(predicted, true, group=group)
+    return fitted
+
+
+def _calibration(title: str, caption: str, pairs: Sequence[Mapping[str, Any]], correction: CorrectionConfig) -> dict[str, str]:
     figure, axes = _axes()
     axes.plot([0, 1], [0, 1], color="grey", linewidth=1, linestyle=":")
     axes.scatter([p["predicted"] for p in pairs], [p["true"] for p in pairs], s=9, alpha=0.35, label="executed programs")
-    recent = sorted((p["predicted"], p["calibrated"]) for p in pairs[-64:] if p["calibrated"] is not None)
-    if recent:
-        axes.plot(*zip(*recent, strict=True), color="tab:red", label="map in force at the end")
+    grid = np.linspace(0, 1, 101)
+    axes.plot(grid, _final_map(correction, pairs).transform(grid), color="tab:red", label="map in force at the end")
     axes.set(xlabel="predicted score", ylabel="true score", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     return _done(figure, axes, title, caption)
