@@ -97,7 +97,9 @@ class Trainer:
             levels=correction.levels, w_max=correction.w_max, debias=correction.debias, denoise=correction.denoise,
             fusion=correction.fusion,
         )  # fmt: skip
-        self.schedule = AnchorSchedule(config.anchors.fraction, config.anchors.min_groups, seed=_seed(config.run.seed, 1))
+        self.schedule = AnchorSchedule(
+            config.anchors.fraction, config.anchors.min_groups, _seed(config.run.seed, 1), adaptive=correction.on_alarm == "act"
+        )
         self.roller = Roller(
             parts.engine, parts.agent, parts.make_env, parts.world_model,
             lambda scores, task: self.corrector.calibrate(np.asarray(scores), task),

@@ -94,15 +94,15 @@ def _run(config: Config, resume: bool, again: bool) -> None:
         aside = run.set_aside()
         if aside is not None:
             console.print(f"the earlier run is now {aside}")
-    elif any(run.checkpoints.glob("step-*")) and not resume:
-        raise InvalidInput(
-            f"{run.path} holds a run already: go on with --resume, start anew with --again (which sets it aside), "
-            "or choose another run.name."
-        )
     run.acquire(config.run.min_free_disk_mb)
-    if not resume:
-        run.truncate({})  # what an attempt that never came to a checkpoint left behind
     try:
+        if not resume and any(run.checkpoints.glob("step-*")):
+            raise InvalidInput(
+                f"{run.path} holds a run already: go on with --resume, start anew with --again (which sets it aside), "
+                "or choose another run.name."
+            )
+        if not resume:
+            run.truncate({})  # what an attempt that never came to a checkpoint left behind
         _train(config, run, resume, console)
     finally:
         run.release()

@@ -7,6 +7,7 @@ from wmrl_train import cli
 from wmrl_train.config import load_config
 from wmrl_train.estimate import Durations, parameters, simulate
 from wmrl_train.models import model_path
+from wmrl_train.rundir import RunDirectory
 
 
 @pytest.fixture
@@ -70,6 +71,17 @@ def test_an_existing_run_is_not_overwritten(wmrl, tmp_path):
     status, _, err = wmrl("train", "laptop", "--resume")
     assert status == 2
     assert "damaged" in err
+
+
+def test_a_run_in_use_is_said_before_anything_else(wmrl, tmp_path):
+    run = RunDirectory(tmp_path / "runs" / "laptop")
+    run.acquire()
+    for arguments in (["train", "laptop"], ["train", "laptop", "--again"]):
+        run.config_file.write_text("{}")
+        status, _, err = wmrl(*arguments)
+        assert status == 2
+        assert "in use by another process" in " ".join(err.split())
+    run.release()
 
 
 def test_the_simulator_of_a_step_shows_what_the_lag_buys():

@@ -38,6 +38,26 @@ def test_a_sample_does_not_depend_on_its_batch(tiny):
     assert together[0].ids != together[2].ids  # the same prompt with another seed
 
 
+@pytest.mark.parametrize("prefix", [31, 32, 100])
+def test_a_common_beginning_is_computed_once_and_changes_nothing(tiny, prefix):
+    beginning = [7 + i % 50 for i in range(prefix)]
+    prompts = [[*beginning, *end] for end in ([3], [4, 5, 6, 7, 8], [3], [3, 9], [60] * 20)]
+    engine, sampling = TransformersEngine(*tiny), Sampling(max_new_tokens=30)
+    together = engine.generate(prompts, sampling, seeds=range(5))
+    assert engine.statistics["prompt_tokens"] == sum(map(len, prompts))
+    assert engine.statistics["cached_tokens"] == len(prompts[2]) + (3 * prefix if prefix >= 32 else 0)
+    for seed, (prompt, generation) in enumerate(zip(prompts, together, strict=True)):
+        assert generation.ids == TransformersEngine(*tiny).generate([prompt], sampling, seeds=[seed])[0].ids
+        np.testing.assert_allclose(generation.logprobs, logprobs_of(tiny[0], prompt, generation.ids, 1.0), atol=2e-5)
+
+
+def test_a_prompt_that_begins_another_keeps_a_token_of_its_own(tiny):
+    prompts = [[5] * 50, [5] * 60, [5] * 50]
+    made = TransformersEngine(*tiny).generate(prompts, Sampling(max_new_tokens=10), seeds=range(3))
+    for prompt, generation in zip(prompts, made, strict=True):
+        np.testing.assert_allclose(generation.logprobs, logprobs_of(tiny[0], prompt, generation.ids, 1.0), atol=2e-5)
+
+
 def test_stop_ids_end_a_sample_and_stay_out_of_the_text(tiny):
     made = TransformersEngine(*tiny).generate(
         [[5, 6]] * 64, Sampling(max_new_tokens=200, stop_ids=(1, 30, 40)), seeds=range(64)
