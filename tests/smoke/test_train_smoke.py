@@ -60,7 +60,7 @@ def test_smollm2_takes_two_steps_with_whole_scripts(tmp_path):
         "laptop", tmp_path, "policy.model=smollm2", "agent.name=research", "tasks.scaffold=null", "tasks.max_rows=null",
         "tasks.train=[tweet-sentiment]", "tasks.max_turns=2", "tasks.observation_tokens=128", "train.steps=2", "rollout.groups=2", "rollout.group_size=2",
         "rollout.max_new_tokens=120", "rollout.temperature=0.7", "eval.k=0", "optim.lr=1e-6", "execution.timeout_s=60",
-        "optim.tokens_per_micro_batch=4096",
+        "optim.tokens_per_micro_batch=2048", "policy.gradient_checkpointing=true",
     )  # fmt: skip
     assert len(rollouts) == 8
     for record in rollouts:
