@@ -40,7 +40,11 @@ def build(
     """Make the virtual environment solutions run in (a second call does nothing)."""
     from wmrl_envs.execution.environment import build_environment
 
+    from wmrl_envs.world_models.api_index import load_index
+
     environment = build_environment(name, requirements, force=force)
+    if name == "default":
+        load_index()  # what the static world model looks up; cached, so that no run pays for it
     Console().print(
         f"sandbox environment {environment.root}: {len(environment.packages)} packages, lock {environment.digest[:12]}"
     )
