@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from wmrl_envs.errors import WmrlError
+from wmrl_envs.errors import MissingExtra, WmrlError
 
+_EXTRA_OF = dict.fromkeys(
+    ("torch", "transformers", "accelerate", "peft", "safetensors", "gguf", "matplotlib", "jinja2"), "train"
+)
 _COMMANDS = ("train", "evaluate", "tasks", "sandbox", "warm_start", "fidelity", "demos", "vla")
 
 app = typer.Typer(
@@ -29,7 +33,19 @@ def main() -> None:
     try:
         app()
     except WmrlError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", markup=True, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _refuse(error)
+    except ModuleNotFoundError as error:  # installed without the extra that this command needs
+        if error.name not in _EXTRA_OF:
+            raise
+        _refuse(MissingExtra(error.name, _EXTRA_OF[error.name], "This command"))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _refuse(error: WmrlError) -> NoReturn:
+    Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", markup=True, highlight=False, soft_wrap=True)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
