@@ -6,8 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 RUN ?= runs/demo
+# Threads that spin while they wait take the cores from the sandbox.
+export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test setup data sandbox lint slow docker-test bench clean
+.PHONY: demo test setup data sandbox lint slow docker-test test-vllm bench clean
 .DELETE_ON_ERROR:
 
 demo: setup  ## train with WMRL on the built-in competitions and print where the report is
@@ -38,8 +40,20 @@ lint: $(STAMP)
 slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu and not vllm and not libero"
 
+VLLM := .venv-vllm
+VLLM_ENVIRONMENT := VLLM_CPU_KVCACHE_SPACE=1 VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_NO_USAGE_STATS=1 \
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=2
+
+test-vllm: $(VLLM)/.installed $(STAMP)  ## the vLLM engine on its CPU build, in an environment of its own (12 minutes to install, once)
+	$(BIN)/wmrl model fetch smollm2
+	$(VLLM_ENVIRONMENT) $(VLLM)/bin/python -m pytest -m vllm tests/vllm
+
+$(VLLM)/.installed: tests/vllm/setup.sh
+	tests/vllm/setup.sh $(VLLM) $(PYTHON)
+	touch $@
+
 bench: setup
 	$(BIN)/python benchmarks/execution.py && $(BIN)/python benchmarks/vector.py && $(BIN)/python benchmarks/loop.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info runs
+	rm -rf $(VENV) $(VLLM) build dist *.egg-info runs
