@@ -10,6 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 MAX_TEXT = 4000  # characters kept of any text of a verdict
+# Characters a schema-bound answer may give to a text: a weak model that rambles would else reach the end of its tokens before that
+# of the object, and the score comes last.
+SCHEMA_TEXT = {"reason": 300, "error_type": 60, "env_feedback": 600}
 
 
 class Verdict(BaseModel):
@@ -80,6 +83,9 @@ def json_schema() -> dict[str, Any]:
     """The schema for engines that decode under one."""
     schema = Verdict.model_json_schema()
     schema["properties"].pop("parsed", None)
+    for name, longest in SCHEMA_TEXT.items():
+        field = schema["properties"][name]
+        next(kind for kind in field.get("anyOf", [field]) if kind["type"] == "string")["maxLength"] = longest
     schema["required"] = ["reason", "verdict", "confidence"]
     schema["additionalProperties"] = False
     return schema

@@ -1,20 +1,26 @@
 """vLLM in this process, with the learner's weights loaded after every update.
 
 Written against vLLM's public calls (`LLM.generate`, `collective_rpc("reload_weights")`, `reset_prefix_cache`), which were tried
-on vLLM's CPU build; this module has not been run on a GPU.
+on vLLM's CPU build; `make test-vllm` runs this module there. It has not been run on a GPU.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from wmrl_envs.engine import Generation, Prompt, Sampling
-from wmrl_envs.errors import InfrastructureError, MissingExtra
+from wmrl_envs.errors import InfrastructureError, InvalidInput, MissingExtra
 
 
 class VllmEngine:
     """Samples with vLLM; `update_weights` reloads the weights in place and drops the prefix cache, which they invalidate.
+
+    `max_context` is the longest prompt and completion together; `statistics` counts the tokens of prompts and how many of them
+    the prefix cache had.
 
     Args:
         model: a model directory.
@@ -22,43 +28,65 @@ class VllmEngine:
     """
 
     def __init__(self, model: str, **options: Any):
+        # Weights are handed over as tensors, which needs the engine's core in this process. vLLM reads this when it is imported.
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         try:
             from vllm import LLM
         except ImportError:
             raise MissingExtra("vllm", "vllm", "policy.engine=vllm") from None
-        self._llm = LLM(model=model, **({"enable_prefix_caching": True, "logprobs_mode": "processed_logprobs"} | options))
+        self._llm: Any = LLM(model=model, **({"enable_prefix_caching": True, "logprobs_mode": "processed_logprobs"} | options))
         self.tokenizer = self._llm.get_tokenizer()
+        self.max_context: int = self._llm.llm_engine.model_config.max_model_len
         self.version = 0
+        self.statistics: Counter[str] = Counter()
+        self._lock = threading.Lock()  # vllm.LLM serves one call at a time
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int] | None = None) -> list[Generation]:
         """One completion a prompt, in order; a prompt is a list of ids or of chat messages."""
+        if seeds is not None and len(seeds) != len(prompts):
+            raise InvalidInput(f"generate() got {len(prompts)} prompts and {len(seeds)} seeds; expected one seed a prompt.")
         chosen = list(seeds) if seeds is not None else [sampling.seed] * len(prompts)
         inputs = [{"prompt_token_ids": self._encode(prompt)} for prompt in prompts]
         try:
-            outputs = self._llm.generate(inputs, [self._parameters(sampling, seed) for seed in chosen], use_tqdm=False)
+            with self._lock:
+                outputs = self._llm.generate(inputs, [self._parameters(sampling, seed) for seed in chosen], use_tqdm=False)
         except Exception as error:
             raise InfrastructureError(f"vLLM failed: {error}") from error
+        self.statistics["prompt_tokens"] += sum(len(output.prompt_token_ids) for output in outputs)
+        self.statistics["cached_tokens"] += sum(output.num_cached_tokens or 0 for output in outputs)
         return [self._read(output.outputs[0]) for output in outputs]
 
     def update_weights(self, weights: Iterable[tuple[str, Any]] = ()) -> None:
-        """Load named tensors into the running engine."""
+        """Load named tensors, all of the model's, into the running engine."""
         try:
-            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
-            self._llm.reset_prefix_cache()
+            with self._lock:
+                self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+                self._llm.reset_prefix_cache()
         except Exception as error:
             raise InfrastructureError(f"vLLM did not take the new weights: {error}") from error
         self.version += 1
 
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache."""
+        with self._lock:
+            self._llm.reset_prefix_cache()
+
     def close(self) -> None:
-        del self._llm
+        self._llm = None
 
     def _encode(self, prompt: Prompt) -> list[int]:
         if len(prompt) and isinstance(prompt[0], dict):
             encoded = self.tokenizer.apply_chat_template(
                 list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
             )
-            return list(encoded["input_ids"])
-        return [int(i) for i in prompt]  # type: ignore[arg-type]
+            ids = list(encoded["input_ids"])
+        else:
+            ids = [int(i) for i in prompt]  # type: ignore[arg-type]
+        if not ids:
+            raise InvalidInput("generate() got an empty prompt; expected at least one token.")
+        if len(ids) >= self.max_context:
+            raise InvalidInput(f"A prompt of {len(ids)} tokens leaves no room in a context of {self.max_context} tokens.")
+        return ids
 
     def _parameters(self, sampling: Sampling, seed: int | None) -> Any:
         from vllm import SamplingParams
@@ -70,7 +98,8 @@ class VllmEngine:
             structured["structured_outputs"] = StructuredOutputsParams(json=dict(sampling.schema))
         return SamplingParams(
             temperature=sampling.temperature, top_p=sampling.top_p, max_tokens=sampling.max_new_tokens, logprobs=0,
-            stop_token_ids=list(sampling.stop_ids) or None, seed=None if seed is None else seed % 2**31, **structured,
+            stop_token_ids=list(sampling.stop_ids) or None, ignore_eos=bool(sampling.stop_ids), skip_special_tokens=False,
+            seed=None if seed is None else seed % 2**31, **structured,
         )  # fmt: skip
 
     def _read(self, output: Any) -> Generation:

@@ -45,3 +45,6 @@ def test_the_schema_asks_for_bounded_numbers_and_not_for_our_own_field():
     assert schema["properties"]["confidence"]["maximum"] == 1.0
     assert "parsed" not in schema["properties"]
     assert set(schema["required"]) <= set(schema["properties"])
+    kinds = [kind for field in schema["properties"].values() for kind in field.get("anyOf", [field])]
+    longest = sum(kind["maxLength"] for kind in kinds if kind["type"] == "string" and "enum" not in kind)
+    assert longest < 1000  # characters: the object closes within 1024 tokens
