@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from wmrl_envs.correction.scores import per_pair
 from wmrl_envs.errors import InvalidInput
 
 _MAX_FRACTION = 0.5  # ceiling of the raised fraction
@@ -65,8 +66,10 @@ class AnchorSchedule:
             (anchored, propensity), both of shape (n_groups,). The propensity is the probability with
             which each group was drawn.
         """
-        if tasks is not None and len(tasks) != n_groups:
-            raise InvalidInput(f"{len(tasks)} tasks for {n_groups} groups: expected one a group.")
+        if tasks is not None:
+            if len(tasks) != n_groups:
+                raise InvalidInput(f"{len(tasks)} tasks for {n_groups} groups: expected one a group.")
+            tasks = per_pair(tasks, (n_groups,))  # plain labels, also from an array: they go into the state
         if n_groups == 0:
             return np.zeros(0, dtype=bool), np.zeros(0)
         least = min(self.min_groups if min_groups is None else min_groups, n_groups)
@@ -147,7 +150,7 @@ class AnchorSchedule:
         self._ahead = []
 
     def state_dict(self) -> dict[str, Any]:
-        return {"fraction": self.fraction, "credit": self._credit, "ahead": [list(x) for x in self._ahead], "drawn": list(self._drawn.items()),
+        return {"fraction": self.fraction, "credit": self._credit, "ahead": [list(x) for x in self._ahead], "drawn": [list(item) for item in self._drawn.items()],
                 "rng": self._rng.bit_generator.state}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

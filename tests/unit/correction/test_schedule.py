@@ -86,6 +86,14 @@ def test_state_round_trip_continues_the_same_draws():
         assert a.draw(6, list("aabbcc"))[0].tolist() == b.draw(6, list("aabbcc"))[0].tolist()
 
 
+@pytest.mark.parametrize("tasks", [np.array([1, 1, 2, 2]), np.array(["a", "b", "c", "d"])])
+def test_tasks_may_be_an_array_and_the_state_stays_plain(tasks):
+    schedule = AnchorSchedule(0.5, seed=1, stratify=True, adaptive=True)
+    schedule.draw(4, tasks)
+    state = schedule.state_dict()
+    assert json.loads(json.dumps(state)) == state
+
+
 @pytest.mark.parametrize("arguments", [{"fraction": -0.1}, {"fraction": 1.1}, {"fraction": float("nan")}, {"min_groups": -1}])
 def test_bad_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match="expected"):
