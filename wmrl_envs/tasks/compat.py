@@ -1,13 +1,15 @@
 """`compat="mledojo"`: the numbers MLE-Dojo's own graders give (commit 667a8fd), defects included, for those who must reproduce them.
 
 Another metric or parameter, missing predictions that are skipped or scored instead of refused, columns that are ignored, files refused
-because the id is not their first column. Not imitated: messages, the mutation of frames, and orders that depend on the numpy build.
+because the id is not their first column. Not imitated: messages, the mutation of frames, orders that depend on the numpy build, and scores
+of infinite values or of words in place of numbers (refused here).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,9 +26,11 @@ class Override:
     Attributes:
         metric, params: another metric, or other parameters of it.
         score: a function of its own.
-        missing: what a missing number does: "refused", "skipped" (the mean is over the others) or "undefined" (the score is NaN).
+        missing: what a missing number does: "refused", "skipped" (the mean of its column is over the others) or "undefined" (the
+            score is NaN, as it is for a logarithm of a number below -1).
         extra_columns: more columns are accepted. also_required: columns a submission must have as well.
         by_id_only: rows with the same id are matched in file order, the other id columns are ignored.
+        in_order: rows are not matched at all: they must be in the order of the answers.
     """
 
     metric: str | None = None
@@ -36,9 +40,10 @@ class Override:
     extra_columns: bool = False
     also_required: tuple[str, ...] = ()
     by_id_only: bool = False
+    in_order: bool = False
 
 
-def _loose(case: Case) -> np.ndarray:
+def _loose(case: Case, **bounds: Any) -> np.ndarray:
     """Predictions with their missing values; anything else that is no number is refused as always."""
     filled = case.submission[list(case.predictions)].copy()
     out = np.full(filled.shape, np.nan)
@@ -46,7 +51,7 @@ def _loose(case: Case) -> np.ndarray:
         present = ~values.is_missing(filled[column])
         if present.any():
             part = filled.loc[present, [column]]
-            out[present, j] = values.numbers(part, [column], case.ids[present])[:, 0]
+            out[present, j] = values.numbers(part, [column], case.ids[present], **bounds)[:, 0]
     return out
 
 
@@ -94,13 +99,45 @@ def _mcrmsle(case: Case) -> float:
         return float(np.sqrt(np.nansum(squares, axis=0) / used).mean())
 
 
-def _gini_in_order(case: Case) -> float:
-    """Ties are ordered by an unstable sort of the rows in the order of their ids as text; missing predictions come last."""
+def _log_loss_undivided(case: Case, eps: float, **bounds: Any) -> float:
+    """No row is divided by its sum."""
+    p = np.clip(case.numbers(**bounds), eps, 1 - eps)
+    return float(-(case.one_hot() * np.log(p)).sum(axis=1).mean())
+
+
+def _log_loss_clipped_first(case: Case) -> float:
+    """Anything is clipped to [0, 1], and a missing probability costs nothing."""
+    p = np.clip(_loose(case), tabular.EPS, 1 - tabular.EPS)
+    return float(-np.nansum(case.one_hot() * np.log(p / np.nansum(p, axis=1, keepdims=True)), axis=1).mean())
+
+
+def _log_loss_of_true_class(case: Case) -> float:
+    """A missing probability counts only where it is that of the true class (the score is NaN then)."""
+    p = _loose(case, low=0.0, high=1.0)
+    total = np.nansum(p, axis=1, keepdims=True)
+    q = np.clip(p / np.where(total == 0, 1, total), tabular.EPS, 1 - tabular.EPS)
+    return float(-np.log(q[case.one_hot() == 1]).sum() / len(p))
+
+
+def _any_label(case: Case) -> float:
+    """A missing label is a wrong one."""
+    return tabular.accuracy(case.true_labels()[:, 0], values.label_column(case.submission[case.predictions[0]]))
+
+
+def _column_spearman(case: Case) -> float:
+    """A column with a missing prediction counts 0."""
+    y, p = case.true_numbers(), _loose(case)
+    p[:, np.isnan(p).any(axis=0)] = 0.0
+    return tabular.mean_column_spearman(y, p)
+
+
+def _gini_in_order(case: Case, missing_first: bool = False) -> float:
+    """Ties are ordered by an unstable sort of the rows in the order of their ids as text; missing predictions come last or first."""
     order = np.argsort(case.ids.astype(str), kind="stable")
     truth, guess = case.true_numbers()[order, 0], _loose(case)[order, 0]
 
     def area(by: np.ndarray) -> float:
-        ranked = truth[np.argsort(-by)]
+        ranked = truth[np.argsort(by)[::-1] if missing_first else np.argsort(-by)]
         return float((np.cumsum(ranked) / ranked.sum()).sum() - (len(ranked) + 1) / 2)
 
     return area(guess) / area(truth)
@@ -198,54 +235,102 @@ def _integers(case: Case) -> float:
 
 
 _SKIPPED = Override(missing="skipped")
+_UNDEFINED = Override(missing="undefined")
 OVERRIDES: Mapping[str, Override] = {
+    "afsis-soil-properties": _SKIPPED,
     "allstate-purchase-prediction-challenge": Override(params={"scale": 100}),
+    "bike-sharing-demand": _UNDEFINED,
     "chaii-hindi-and-tamil-question-answering": Override(score=_jaccard),
     "commonlitreadabilityprize": _SKIPPED,
+    "conways-reverse-game-of-life-2020": _UNDEFINED,
+    "covid19-global-forecasting-week-1": Override(score=_mcrmsle),
+    "covid19-global-forecasting-week-2": _UNDEFINED,
+    "covid19-global-forecasting-week-3": _UNDEFINED,
+    "covid19-global-forecasting-week-4": _UNDEFINED,
     "demand-forecasting-kernels-only": Override(score=_smape),
     "denoising-dirty-documents": _SKIPPED,
     "dog-breed-identification": Override(score=_log_loss_as_given),
     "dogs-vs-cats-redux-kernels-edition": Override(score=_clipped_log_loss),
     "facial-keypoints-detection": Override(also_required=("ImageId", "FeatureName")),
+    "feedback-prize-english-language-learning": _SKIPPED,
     "global-wheat-detection": Override(score=_boxes, extra_columns=True),
+    "google-quest-challenge": Override(score=_column_spearman),
     "home-data-for-ml-course": Override(metric="rmse", extra_columns=True),
     "icr-identify-age-related-conditions": Override(score=_balanced_log_loss),
     "integer-sequence-learning": Override(score=_integers),
+    "jigsaw-toxic-comment-classification-challenge": Override(in_order=True),
     "jigsaw-unintended-bias-in-toxicity-classification": Override(params={"all_identities": True}),
+    "kaggle-llm-science-exam": Override(extra_columns=True),
     "kuzushiji-recognition": Override(extra_columns=True),
-    "liberty-mutual-group-property-inspection-prediction": Override(score=_gini_in_order),
+    "leaf-classification": Override(score=_log_loss_clipped_first),
+    "learning-agency-lab-automated-essay-scoring-2": Override(score=_qwk_by_index),
+    "liberty-mutual-group-property-inspection-prediction": Override(score=partial(_gini_in_order, missing_first=True)),
+    "llm-classification-finetuning": Override(score=partial(_log_loss_undivided, eps=tabular.EPS)),
+    "lmsys-chatbot-arena": Override(score=partial(_log_loss_undivided, eps=tabular.SKLEARN_EPS, low=0.0, high=1.0)),
     "nbme-score-clinical-patient-notes": Override(score=_span_f1),
-    "novozymes-enzyme-stability-prediction": Override(missing="undefined"),
     "nomad2018-predict-transparent-conductors": Override(score=_mcrmsle),
+    "novozymes-enzyme-stability-prediction": _UNDEFINED,
+    "petfinder-pawpularity-score": _SKIPPED,
+    "plant-pathology-2020-fgvc7": Override(score=_column_auc_or_half),
     "playground-series-s3e1": _SKIPPED,
     "playground-series-s3e10": Override(score=_clipped_log_loss),
     "playground-series-s3e18": Override(score=_column_auc_or_half),
-    "playground-series-s3e19": Override(missing="undefined"),
+    "playground-series-s3e19": _UNDEFINED,
+    "playground-series-s3e5": Override(score=_qwk_by_index),
     "playground-series-s3e8": _SKIPPED,
     "playground-series-s3e9": _SKIPPED,
     "porto-seguro-safe-driver-prediction": Override(score=_gini_in_order),
     "prudential-life-insurance-assessment": Override(score=_qwk_by_index),
+    "see-click-predict-fix": _UNDEFINED,
     "spooky-author-identification": Override(score=_log_loss_as_given),
+    "statoil-iceberg-classifier-challenge": Override(extra_columns=True),
+    "tabular-playground-series-jan-2021": _SKIPPED,
+    "tabular-playground-series-jan-2022": _UNDEFINED,
+    "tabular-playground-series-jul-2021": _UNDEFINED,
     "tabular-playground-series-mar-2022": _SKIPPED,
+    "tabular-playground-series-sep-2022": _UNDEFINED,
     "text-normalization-challenge-english-language": Override(score=_text_accuracy),
     "text-normalization-challenge-russian-language": Override(score=_text_accuracy),
     "tgs-salt-identification-challenge": Override(params={"at_threshold": True}),
+    "the-nature-conservancy-fisheries-monitoring": Override(score=_log_loss_of_true_class),
+    "titanic": Override(score=_any_label),
+    "us-patent-phrase-to-phrase-matching": _UNDEFINED,
     "uw-madison-gi-tract-image-segmentation": Override(by_id_only=True),
+    "ventilator-pressure-prediction": _SKIPPED,
     "walmart-recruiting-store-sales-forecasting": Override(score=_wmae),
+    "wsdm-cup-multilingual-chatbot-arena": Override(score=_any_label),
 }
 ANY_COLUMN_ORDER = frozenset(  # the other graders take the first column for the id, whatever it is
     [
+        "afsis-soil-properties",
         "allstate-purchase-prediction-challenge",
+        "bengaliai-cv19",
         "cat-in-the-dat",
+        "covid19-global-forecasting-week-1",
+        "covid19-global-forecasting-week-2",
+        "covid19-global-forecasting-week-3",
+        "covid19-global-forecasting-week-4",
         "facial-keypoints-detection",
         "global-wheat-detection",
+        "kaggle-llm-science-exam",
+        "kobe-bryant-shot-selection",
+        "petfinder-pawpularity-score",
         "playground-series-s3e8",
         "playground-series-s4e3",
         "prudential-life-insurance-assessment",
+        "quora-insincere-questions-classification",
+        "quora-question-pairs",
+        "santander-value-prediction-challenge",
         "shopee-product-matching",
         "spaceship-titanic",
+        "tabular-playground-series-jan-2021",
+        "tabular-playground-series-jan-2022",
+        "tabular-playground-series-mar-2021",
         "tabular-playground-series-mar-2022",
+        "titanic",
+        "tweet-sentiment-extraction",
         "uw-madison-gi-tract-image-segmentation",
+        "whale-categorization-playground",
     ]
 )
 _PLAIN = Override()
@@ -273,12 +358,19 @@ def score(task: TaskFacts, case: Case) -> float:
         return o.score(case)
     metric = o.metric or task.metric
     if o.missing == "skipped":
+        return _column_means({"rmse": tabular.rmse, "mcrmse": tabular.rmse, "mae": tabular.mae}[metric], case)
+    if o.missing == "undefined":
         p = _loose(case)
-        keep = ~np.isnan(p).any(axis=1)
-        if not keep.any():
+        if np.isnan(p).any() or ("rmsle" in metric and (p < -1).any()):
             return float("nan")
-        function = {"rmse": tabular.rmse, "mae": tabular.mae}[metric]
-        return function(case.true_numbers()[keep], p[keep])
-    if o.missing == "undefined" and values.is_missing(case.submission[case.predictions[0]]).any():
-        return float("nan")
     return METRICS[metric].score(case, **{**task.params, **o.params})
+
+
+def _column_means(function: Callable[[np.ndarray, np.ndarray], float], case: Case) -> float:
+    """Mean over the columns of their score on the rows that have a prediction; NaN if a column has none."""
+    y, p = case.true_numbers(), _loose(case)
+    scores = []
+    for j in range(p.shape[1]):
+        keep = ~np.isnan(p[:, j])
+        scores.append(function(y[keep, j], p[keep, j]) if keep.any() else float("nan"))
+    return float(np.mean(scores))

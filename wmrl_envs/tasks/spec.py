@@ -99,7 +99,7 @@ class TaskSpec:
         ids, targets, predictions = self.columns(truth)
         aliases = _ALIASES.get(self.slug, {})
         predictions = tuple(aliases[c] if c not in submission and aliases.get(c) in submission else c for c in predictions)
-        optional, required = list(self.facts.optional_columns), [*ids, *predictions]
+        optional, required, match = list(self.facts.optional_columns), [*ids, *predictions], self.facts.id_match
         if self.compat is not None:
             from wmrl_envs.tasks.compat import check_order, override
 
@@ -108,9 +108,11 @@ class TaskSpec:
             required += o.also_required
             optional += [str(c) for c in submission.columns] if o.extra_columns else []
             if o.by_id_only:
-                ids = ids[:1]
+                ids, match = ids[:1], "by_place"
+            elif o.in_order:
+                match = "in_order"
         check_columns(submission, required, optional)
-        rows = align(truth, submission, ids, "by_place" if self.compat and o.by_id_only else self.facts.id_match)
+        rows = align(truth, submission, ids, match)
         ordered = submission[list(predictions)].iloc[rows].reset_index(drop=True)
         keys = [id_text(truth[c]).to_numpy() for c in ids]
         names = keys[0] if len(keys) == 1 else np.array(["|".join(key) for key in zip(*keys, strict=True)], object)

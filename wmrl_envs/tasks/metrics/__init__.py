@@ -69,9 +69,9 @@ def _binary_log_loss(case: Case, sklearn_eps: bool = False) -> float:
     return tabular.binary_log_loss(case.true_numbers(), case.numbers(low=0.0, high=1.0), eps)
 
 
-def _log_loss(case: Case, sklearn_eps: bool = False, normalise: bool = True) -> float:
+def _log_loss(case: Case, sklearn_eps: bool = False, clip_first: bool = False) -> float:
     eps = tabular.SKLEARN_EPS if sklearn_eps else tabular.EPS
-    return tabular.log_loss(case.one_hot(), case.numbers(low=0.0), eps, normalise)
+    return tabular.log_loss(case.one_hot(), case.numbers(low=0.0), eps, clip_first)
 
 
 def _balanced_log_loss(case: Case) -> float:
@@ -82,8 +82,8 @@ def _on_labels(function: Callable[..., float], case: Case) -> float:
     return function(case.true_labels(), case.labels(refuse_words=True))
 
 
-def _accuracy(case: Case) -> float:
-    return tabular.accuracy(case.true_labels(), case.labels(refuse_words=False))
+def _accuracy(case: Case, refuse_words: bool = False) -> float:
+    return tabular.accuracy(case.true_labels(), case.labels(refuse_words))
 
 
 def _f1(case: Case) -> float:
@@ -158,8 +158,11 @@ def _map_at_k(case: Case, k: int = 3, blank_is_wrong: bool = False) -> float:
     return text.map_at_k([t.split() for t in case.true_texts()], [t.split() for t in case.texts()], k)
 
 
-def _word_jaccard(case: Case) -> float:
-    return text.word_jaccard(case.true_texts(), case.texts())
+def _word_jaccard(case: Case, blank_is_wrong: bool = False) -> float:
+    truth, guess = case.true_texts(), case.texts()
+    if not blank_is_wrong:
+        values.refuse_blank(guess, truth, case.ids, case.predictions[0])
+    return text.word_jaccard(truth, guess)
 
 
 def _span_f1(case: Case) -> float:

@@ -125,8 +125,9 @@ def spearman(y: np.ndarray, p: np.ndarray, skip_missing_truth: bool = False) -> 
 
 
 def mean_column_spearman(y: np.ndarray, p: np.ndarray) -> float:
-    """Mean over the columns of Spearman's rank correlation."""
-    return float(np.mean([_quiet_correlation(stats.spearmanr, y[:, j], p[:, j]) for j in range(y.shape[1])]))
+    """Mean over the columns of Spearman's rank correlation; a constant column counts 0."""
+    columns = [_quiet_correlation(stats.spearmanr, y[:, j], p[:, j]) for j in range(y.shape[1])]
+    return float(np.nan_to_num(columns).mean())
 
 
 def pearson(y: np.ndarray, p: np.ndarray) -> float:
@@ -146,12 +147,13 @@ def binary_log_loss(y: np.ndarray, p: np.ndarray, eps: float = EPS) -> float:
     return float(-np.where(y > 0.5, np.log(q), np.log1p(-q)).mean())
 
 
-def log_loss(y: np.ndarray, p: np.ndarray, eps: float = EPS, normalise: bool = True) -> float:
+def log_loss(y: np.ndarray, p: np.ndarray, eps: float = EPS, clip_first: bool = False) -> float:
     """-mean log of the probability of the true class. `y`: one-hot. Rows are divided by their sum, then clipped.
 
-    A row of zeros gives no probability to any class and is charged -log(eps).
+    A row of zeros gives no probability to any class and is charged -log(eps). `clip_first`: clipped, then divided, so that a
+    row of zeros says that all classes are equally probable.
     """
-    q = np.clip(_rows_to_one(p) if normalise else p, eps, 1 - eps)
+    q = _rows_to_one(np.clip(p, eps, 1 - eps)) if clip_first else np.clip(_rows_to_one(p), eps, 1 - eps)
     return float(-(y * np.log(q)).sum(axis=1).mean())
 
 

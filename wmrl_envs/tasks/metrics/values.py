@@ -38,6 +38,12 @@ def refuse_missing(cells: pd.Series, ids: Sequence[str] | np.ndarray) -> None:
     _refuse(str(cells.name), rows, None, ids, "missing predictions (NaN or blank)", "Give a value for every row.")
 
 
+def refuse_blank(cells: np.ndarray, truth: np.ndarray, ids: Sequence[str] | np.ndarray, column: str) -> None:
+    """No text may be blank where the answer is not; words such as "none" are text."""
+    rows = np.flatnonzero([not cell.strip() and bool(answer.strip()) for cell, answer in zip(cells, truth, strict=True)])
+    _refuse(column, rows, None, ids, "missing predictions (NaN or blank)", "Give a text for every row.")
+
+
 def _as_floats(cells: pd.Series) -> np.ndarray:
     """Cells as floats, NaN where there is no number; true and false count as 1 and 0."""
     if cells.dtype.kind in "iufb":
