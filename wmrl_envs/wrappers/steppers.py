@@ -112,6 +112,11 @@ class Stepper(ABC):
         """Whether handing executions to threads costs more than it saves (the least of several times: waits are not ours)."""
         return len(self._took) == self._took.maxlen and min(self._took) < _SHORT_S
 
+    def _kept(self, slots: list[int], out: list[Transition]) -> list[bool]:
+        """Whether each slot's group goes on: one failed member takes the pairs of the others with it."""
+        lost = {self.groups[i].id for i, transition in zip(slots, out, strict=True) if transition.failed}
+        return [self.groups[i].id not in lost for i in slots]
+
     def _observe(self, slots: list[int], predicted: np.ndarray, true: list[float], tasks: list[str] | None = None) -> None:
         """Pool the pairs of anchored slots. Without groups the yardstick of eta2 is the whole window: no group id."""
         if slots:
@@ -151,7 +156,8 @@ class OutcomeStepper(Stepper):
                 known |= {"score": used.score, "raw_score": used.raw_score, "predicted": float(scores[k]), "calibrated": float(calibrated[k])}  # fmt: skip
                 known["true"] = None if outcome is None else outcome.score
             out.append(Transition(obs, float(reward), bool(terminated), bool(truncated), info, known, failed))
-        pairs = [k for k in anchored if not (real[k].is_infra_error or outcomes[k].is_infra_error)]
+        kept = self._kept(slots, out)
+        pairs = [k for k in anchored if kept[k] and not outcomes[k].is_infra_error]
         self._observe([slots[k] for k in pairs], scores[pairs], [real[k].score for k in pairs], [tasks[k] for k in pairs])
         learned = [k for k in anchored if not real[k].is_infra_error]
         if learned and hasattr(self.world_model, "update"):
@@ -209,7 +215,9 @@ class DynamicsStepper(Stepper):
                                 "true": transition.reward}  # fmt: skip
             out[k] = transition
             good.append(k)
-        self._observe([slots[k] for k in good], rewards[good], [out[k].reward for k in good])
+        kept = self._kept(slots, out)
+        pairs = [k for k in good if kept[k]]
+        self._observe([slots[k] for k in pairs], rewards[pairs], [out[k].reward for k in pairs])
         if good and hasattr(self.world_model, "update"):
             after, ends = stack([out[k].observation for k in good]), np.array([out[k].terminated for k in good])
             self.world_model.update(before[good], acted[good], np.array([out[k].reward for k in good]), after, ends)
@@ -258,12 +266,14 @@ class RewardStepper(Stepper):
                     for (obs, acts), task in zip((self._episodes[i] for i in mine), tasks, strict=True)]  # fmt: skip
         scores = checked_rewards(self.world_model.score(episodes), len(episodes), self.corrector.score_range)
         calibrated = self.corrector.calibrate(scores, tasks)
+        kept = self._kept(slots, out)
         pairs = []
         for at, (k, i) in enumerate(zip(ended, mine, strict=True)):
             known = {"predicted": float(scores[at]), "calibrated": float(calibrated[at])}
             if self.groups[i].anchored:
                 known |= {"true": self._returns[i], "score": self._returns[i]}
-                pairs.append(at)
+                if kept[k]:
+                    pairs.append(at)
             else:
                 out[k].reward = known["score"] = known["calibrated"]
             out[k].wmrl |= known

@@ -515,14 +515,32 @@ def test_after_the_retries_the_whole_group_is_dropped_and_the_pair_never_pooled(
     assert not w["_score"][0]
     assert w["valid"].tolist() == [False, False, True, True]
     assert w["weight"].tolist() == [0, 0, 1, 1]
-    assert venv.corrector.n_pairs == 3
+    assert venv.corrector.n_pairs == 2  # not slot 1's either: its group is dropped
     executed = venv.envs[1].executions
     _, rewards, _, truncated, infos = venv.step(np.full(4, 8))  # slot 0 resets, slot 1 is cut short without another execution
     assert infos["wmrl"]["group"][1] == group
     assert (truncated[1], rewards[1], venv.envs[1].executions) == (True, 0.0, executed)
-    assert venv.corrector.n_pairs == 5
+    assert venv.corrector.n_pairs == 4
     _, _, _, _, infos = venv.step(np.full(4, 8))
     assert infos["wmrl"]["valid"].all()
+
+
+def test_a_failed_member_takes_the_pairs_of_its_group_with_it_in_every_kind():
+    class BreaksInSlot(Drift):
+        broken = False
+
+        def step(self, action):
+            if self.broken:
+                raise InfrastructureError("the simulator is gone")
+            return super().step(action)
+
+    for model in (DriftModel(), LastObservation()):
+        venv = AnchoredVecEnv([BreaksInSlot] * 4, model, group_size=2, anchor_fraction=1.0, max_episode_steps=1)
+        venv.reset(seed=0)
+        venv.envs[3].broken = True
+        venv.step(np.ones(4, dtype=int))
+        assert venv.corrector.n_pairs == 2
+        venv.close()
 
 
 def test_an_exception_of_the_infrastructure_is_a_failure_too_in_every_kind():
