@@ -52,6 +52,7 @@ EXPECTED = {
     "b06_other_packages": (ENDED, 8, "looked"),
     "b07_many_files": ({Status.OK, Status.DISK}, 30, ""),
     "b08_locked_folders": (ENDED, 8, "locked"),
+    "b09_deep_tree": ({Status.OK, Status.DISK}, 20, ""),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from collections.abc import Callable
@@ -94,15 +95,25 @@ def _proportional_mb(pid: int) -> float:
 
 
 def disk_mb(folders: tuple[str, ...]) -> float:
-    """MiB of disk below these folders; a file counts its blocks and 16 KiB, so that empty ones are limited, too."""
-    used = 0
-    for folder in folders:
-        for path, _, names in os.walk(folder):
-            for name in (".", *names):
-                try:
-                    used += os.lstat(os.path.join(path, name)).st_blocks * 512 + 16384
-                except OSError:
-                    continue
+    """MiB of disk below these folders; a file counts its blocks and 16 KiB, so that empty ones are limited, too.
+
+    Infinite if there is a folder that cannot be looked at (nested deeper than a path can be long, unreadable): else
+    anything could be hidden in it.
+    """
+    used, pending = 0, list(folders)
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                used += 16384
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        used += entry.stat(follow_symlinks=False).st_blocks * 512 + 16384
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.path)
+        except (FileNotFoundError, NotADirectoryError):  # gone meanwhile
+            continue
+        except OSError:
+            return float("inf")
     return used / 2**20
 
 

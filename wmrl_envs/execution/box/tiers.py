@@ -6,11 +6,13 @@ process: `prepare` (supervisor), `enter` and `seal` (init), `confine` (the solut
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import shutil
+import secrets
 import signal
 import stat
 import time
+from collections.abc import Iterator
 
 from . import kernel, landlock, limits, namespaces, seccomp
 
@@ -198,17 +200,45 @@ def end_children() -> None:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder that a hostile program has filled: no permission and no link stops or misleads it."""
+    """Remove a folder that a hostile program has filled, once nothing runs in it: no permission, link or depth stops it."""
+    with contextlib.suppress(OSError), _opened(folder) as top:
+        numbered = (f"{secrets.token_hex(8)}-{n}" for n in itertools.count())
+        pending = os.listdir(top)
+        while pending:
+            name = pending.pop()
+            with contextlib.suppress(OSError):
+                if _unlinked(name, top):
+                    continue
+                with _opened(name, top) as inside:
+                    for inner in os.listdir(inside):
+                        # A folder moves up to the top: neither a path's length nor recursion bounds how deep it may lie.
+                        if not _unlinked(inner, inside):
+                            pending.append(next(numbered))
+                            os.rename(inner, pending[-1], src_dir_fd=inside, dst_dir_fd=top)
+                os.rmdir(name, dir_fd=top)
+        os.rmdir(folder)
+
+
+@contextlib.contextmanager
+def _opened(folder: str, directory: int | None = None) -> Iterator[int]:
+    """A descriptor of a folder, made accessible first."""
+    if stat.S_ISDIR(os.stat(folder, dir_fd=directory, follow_symlinks=False).st_mode):
+        os.chmod(folder, 0o700, dir_fd=directory)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     try:
-        for path, folders, _ in os.walk(folder):
-            os.chmod(path, 0o700)
-            for name in folders:
-                inner = os.path.join(path, name)
-                if stat.S_ISDIR(os.lstat(inner).st_mode):
-                    os.chmod(inner, 0o700)
-    except OSError:
-        pass
-    shutil.rmtree(folder, ignore_errors=True)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _unlinked(name: str, directory: int) -> bool:
+    """Remove what is not a folder; a folder becomes accessible."""
+    try:
+        os.unlink(name, dir_fd=directory)
+        return True
+    except IsADirectoryError:
+        os.chmod(name, 0o700, dir_fd=directory)
+        return False
 
 
 def _remove_owned(folder: str, user: int) -> None:
