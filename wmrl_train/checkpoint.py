@@ -7,6 +7,7 @@ forced to disk and renamed. Nothing in it is a pickle of objects.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -26,7 +27,7 @@ from wmrl_envs.errors import InvalidInput, WmrlError
 from wmrl_train import __version__
 
 log = logging.getLogger(__name__)
-FORMAT = 1  # raised whenever an older checkpoint can no longer be read
+FORMAT = 2  # raised whenever an older checkpoint can no longer be read
 _NAME = re.compile(r"step-(\d{6,})")
 
 
@@ -64,7 +65,14 @@ def save(
         model.save_pretrained(partial / "policy")
         tokenizer.save_pretrained(partial / "policy")
         torch.save({"optimizer": optimizer, "random": random_state()}, partial / "optimizer.pt")
-        envelope = {"format": FORMAT, "wmrl": __version__, "step": step, "state": _encode(state)}
+        encoded = _encode(state)
+        envelope = {
+            "format": FORMAT,
+            "wmrl": __version__,
+            "step": step,
+            "digests": _digests(partial, encoded),
+            "state": encoded,
+        }
         (partial / "state.json").write_text(json.dumps(envelope), encoding="utf-8")
         for file in partial.rglob("*"):
             _sync(file)
@@ -107,18 +115,22 @@ def latest(directory: Path) -> Checkpoint:
                     f"{path} was written by wmrl {envelope.get('wmrl', 'unknown')} in checkpoint format {envelope['format']}, and this is "
                     f"wmrl {__version__} with format {FORMAT}: resume it with that version, or start a new run from its policy/."
                 )
-            for part in ("optimizer.pt", "policy"):
-                if not (path / part).exists():
-                    raise FileNotFoundError(f"{part} is missing")
+            now = _digests(path, envelope["state"])
+            for name, digest in envelope["digests"].items():
+                if name not in now:
+                    raise FileNotFoundError(f"{name} is missing")
+                if now[name] != digest:
+                    raise ValueError(f"{name} is not as it was written")
             return Checkpoint(path, int(envelope["step"]), _decode(envelope["state"]))
         except InvalidInput:
             raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            problems.append(f"{path.name}: {error}")
-            log.warning("Checkpoint %s is damaged (%s); trying the one before it.", path, error)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            problems.append(f"{path.name}: {what}")
+            log.warning("Checkpoint %s is damaged (%s) and left out.", path, what)
     if problems:
         raise InvalidInput(
-            f"Every checkpoint in {directory} is damaged ({'; '.join(problems)}): nothing to resume; start again."
+            f"Every checkpoint in {directory} is damaged ({'; '.join(problems)}): nothing to resume; start anew with --again, which sets this run aside."
         )
     raise InvalidInput(
         f"No checkpoint in {directory}: the run ended before its first one was due, so start it again without --resume."
@@ -176,6 +188,16 @@ def set_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _digests(directory: Path, encoded: Any) -> dict[str, str]:
+    """SHA-256 of the encoded state and of every file of a checkpoint but the one that holds these digests."""
+    digests = {"state": hashlib.sha256(json.dumps(encoded).encode()).hexdigest()}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and path.name != "state.json":
+            with path.open("rb") as file:
+                digests[path.relative_to(directory).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 def _sync(path: Path) -> None:

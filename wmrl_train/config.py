@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -167,11 +167,14 @@ class CorrectionConfig(Section):
     """"std" divides the advantages of a group by their standard deviation; the paper's estimator does not."""
 
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
 class OptimConfig(Section):
     lr: float = Field(default=1e-6, gt=0)
     warmup_steps: int = Field(default=0, ge=0)
     """Steps of linear warm-up; constant afterwards."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     loss: Literal["grpo", "dr_grpo", "dapo", "cispo"] = "grpo"

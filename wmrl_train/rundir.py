@@ -94,14 +94,23 @@ class RunDirectory:
             ) from error
 
     def read(self, log: str) -> Iterator[dict[str, Any]]:
-        """The records of a log; a last line that a kill cut short is left out."""
+        """The records of a log; a last line that a kill cut short is left out.
+
+        Raises:
+            InvalidInput: another line is not JSON (the message says which).
+        """
         path = self.path / log
         if not path.exists():
             return
         with path.open(encoding="utf-8") as file:
-            for line in file:
+            for number, line in enumerate(file, 1):
                 if line.endswith("\n"):
-                    yield json.loads(line)
+                    try:
+                        yield json.loads(line)
+                    except ValueError as error:
+                        raise InvalidInput(
+                            f"{path} is damaged: line {number} is not JSON ({error}); remove that line."
+                        ) from None
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each log, for a checkpoint."""

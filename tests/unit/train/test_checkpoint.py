@@ -105,6 +105,20 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tiny, tmp_path):
         ck.latest(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("name", ["optimizer.pt", "policy/model.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_damage_anywhere_falls_back_to_the_one_before(tiny, tmp_path, name, damage):
+    save(tmp_path, tiny, step=1)
+    file = save(tmp_path, tiny, step=2) / name
+    content = bytearray(file.read_bytes())
+    if damage == "cut":
+        del content[len(content) // 2 :]
+    else:
+        content[-9] ^= 1
+    file.write_bytes(bytes(content))
+    assert ck.latest(tmp_path).step == 1
+
+
 def test_a_checkpoint_of_another_model_is_refused(tiny, tmp_path):
     save(tmp_path, tiny)
     other = torch.nn.Linear(2, 2)
