@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from typing import NoReturn
@@ -16,6 +17,8 @@ _EXTRA_OF = dict.fromkeys(
     ("torch", "transformers", "accelerate", "peft", "safetensors", "gguf", "matplotlib", "jinja2"), "train"
 )
 _COMMANDS = ("train", "evaluate", "tasks", "sandbox", "warm_start", "fidelity", "demos", "vla")
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)  # a full disk or no permission: the user's to mend
 
 app = typer.Typer(
     name="wmrl",
@@ -38,6 +41,12 @@ def main() -> None:
         if error.name not in _EXTRA_OF:
             raise
         _refuse(MissingExtra(error.name, _EXTRA_OF[error.name], "This command"))
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        what = f"{error.filename or 'a file'}: {error.strerror}; make room, or choose a folder you may write to."
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(what)}", markup=True, highlight=False, soft_wrap=True)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -16,10 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
-from wmrl_envs.errors import DataNotBuilt, InvalidInput
+from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_train import trajectories
 from wmrl_train.aggregate import Row, Table
+from wmrl_train.choose import choose_tasks
 from wmrl_train.evaluate import EvalResult, evaluate
 from wmrl_train.trajectories import Trajectory
 
@@ -46,8 +48,7 @@ def run(settings: Settings, *, k: int, out: Path | None, workers: int | None, as
     from wmrl_train.policies import build
 
     console = Console(stderr=True)
-    if workers is not None and workers < 1:
-        raise InvalidInput(f"--workers {workers}: expected at least 1.")
+    _check(settings, k, workers)
     tasks, missing = choose_tasks(settings.tasks, settings.env.get("data_dir"))
     if missing:
         console.print(
@@ -99,33 +100,18 @@ def run(settings: Settings, *, k: int, out: Path | None, workers: int | None, as
     return result
 
 
-def choose_tasks(tasks: str, data_dir: str | None = None) -> tuple[list[str], list[str]]:
-    """(tasks to evaluate, tasks of the split whose data is not prepared).
-
-    Raises:
-        DataNotBuilt: none of the split is prepared. InvalidInput: an unknown name in a list.
-    """
-    from wmrl_envs.tasks import list_competitions, load_competition
-    from wmrl_envs.tasks.catalog import SPLITS
-
-    if tasks not in SPLITS:
-        slugs = [slug.strip() for slug in tasks.split(",") if slug.strip()]
-        if not slugs:
-            raise InvalidInput(f"--tasks {tasks!r}: expected one of {', '.join(SPLITS)}, or slugs with commas between.")
-        for slug in slugs:
-            load_competition(slug, data_dir)
-        return slugs, []
-    prepared, missing, why = [], [], ""
-    for slug in dict.fromkeys(list_competitions(tasks, "builtin") + list_competitions(tasks)):
-        try:
-            load_competition(slug, data_dir)
-            prepared.append(slug)
-        except DataNotBuilt as error:
-            why = why or str(error)
-            missing.append(slug)
-    if not prepared:
-        raise DataNotBuilt(f"No task of {tasks!r} is prepared. {why}")
-    return prepared, missing
+def _check(settings: Settings, k: int, workers: int | None) -> None:
+    """Refuse numbers nobody can use before anything is written or started."""
+    for name, value, least in (
+        ("k", k, 1),
+        ("workers", workers, 1),
+        ("seed", settings.seed, 0),
+        ("max-new-tokens", settings.max_new_tokens, 1),
+    ):
+        if value is not None and value < least:
+            raise InvalidInput(f"--{name} {value}: expected at least {least}.")
+    if not 0 <= settings.temperature < math.inf:
+        raise InvalidInput(f"--temperature {settings.temperature}: expected a finite number of at least 0 (0: the likeliest).")
 
 
 def environment_arguments(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -197,23 +183,28 @@ def _name(settings: Settings) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
+    lock = FileLock(folder / ".lock", timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock", timeout=0):
-            yield
+        lock.acquire()
     except Timeout:
         raise InvalidInput(
             f"{folder} is in use by another evaluation: wait for it, or give another folder with --out."
         ) from None
-    except PermissionError as error:
+    except OSError as error:
         raise InvalidInput(f"Cannot write to {folder} ({error.strerror}): give a folder of yours with --out.") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _resume(folder: Path, settings: Settings) -> list[Trajectory]:
     """The attempts done already; refuses a folder whose results were made with other settings."""
     path = folder / SETTINGS
     mine = asdict(settings)
-    if path.exists():
+    done = trajectories.read(folder / FILE, repair=True)
+    if path.exists() and done:
         try:
             theirs = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
@@ -226,7 +217,7 @@ def _resume(folder: Path, settings: Settings) -> list[Trajectory]:
                 "give another folder with --out, or the same settings to continue it."
             )
     path.write_text(json.dumps(mine, indent=2) + "\n", encoding="utf-8")
-    return trajectories.read(folder / FILE, repair=True)
+    return done
 
 
 @contextmanager

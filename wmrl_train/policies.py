@@ -117,8 +117,8 @@ def _openai(spec: str, url: str, model: str | None, temperature: float, max_new_
 
 
 def _served_model(url: str, key: str | None) -> str:
-    request = urllib.request.Request(url.rstrip("/") + "/models", headers={"Authorization": f"Bearer {key}"} if key else {})
     try:
+        request = urllib.request.Request(url.rstrip("/") + "/models", headers={"Authorization": f"Bearer {key}"} if key else {})
         with urllib.request.urlopen(request, timeout=30) as reply:
             names = [entry["id"] for entry in json.loads(reply.read())["data"]]
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -99,11 +99,20 @@ class Trajectory:
 
 
 def append(path: Path, trajectory: Trajectory) -> None:
-    """Add a line and force it to disk, so that a kill loses no finished attempt."""
-    with path.open("a", encoding="ascii") as file:
-        file.write(trajectory.as_line() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Add a line and force it to disk, so that a kill loses no finished attempt.
+
+    Raises:
+        InvalidInput: the disk is full or gone; the lines before are intact.
+    """
+    try:
+        with path.open("a", encoding="ascii") as file:
+            file.write(trajectory.as_line() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise InvalidInput(
+            f"{path} cannot be written ({error.strerror}): make room and repeat the command, which goes on from there."
+        ) from error
 
 
 def read(path: Path, *, repair: bool = False) -> list[Trajectory]:

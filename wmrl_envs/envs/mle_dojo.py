@@ -13,7 +13,7 @@ from gymnasium.error import ResetNeeded
 from wmrl_envs.envs import parse
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.shared import SandboxLease
-from wmrl_envs.errors import DataNotBuilt, InfrastructureError, InvalidAction, InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
@@ -115,6 +115,9 @@ class MLEDojoEnv(ExecutableEnv):
                 )
         if not isinstance(execution, Sandbox):
             _expect_one_of("execution", execution, _EXECUTIONS)
+        _expect_type("sandbox", sandbox, Sandbox)
+        _expect_type("limits", limits, ExecutionLimits)
+        _expect_type("data_dir", data_dir, str, Path)
         own = ExecutionLimits(timeout_s=timeout_s)
         self.limits = own if limits is None else replace(limits, timeout_s=min(timeout_s, limits.timeout_s))
         self.data_dir = None if data_dir is None else Path(data_dir).expanduser().resolve()
@@ -137,18 +140,13 @@ class MLEDojoEnv(ExecutableEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start an episode: (overview, {}). `options={"competition": slug}` chooses its competition."""
         super().reset(seed=seed)
-        unknown = set(options or {}) - {"competition"}
-        if unknown:
-            raise InvalidInput(f"reset(options={options!r}): expected at most the key 'competition', got {sorted(unknown)}.")
+        if not isinstance(options or {}, Mapping) or set(options or {}) - {"competition"}:
+            raise InvalidInput(f"reset(options={options!r}): expected a dict with at most the key 'competition'.")
         chosen = (options or {}).get("competition")
         if chosen is None:
             chosen = self.slugs[int(self.np_random.integers(len(self.slugs)))] if len(self.slugs) > 1 else self.slugs[0]
         competition = self.competition(chosen)
-        if competition.board is None:  # said before a program has run, not after
-            raise DataNotBuilt(
-                f"Competition {chosen!r} has no leaderboard to rank scores on: put private_leaderboard.csv (columns rank,score) "
-                "beside its test_answer.csv."
-            )
+        competition.require_ranking()  # said before a program has run, not after
         self._episode = Attempts(competition, self._describe(competition))
         self._observation = feedback.clip(self._episode.context.overview, OVERVIEW_CHARACTERS)
         return self._observation, {}
@@ -324,6 +322,11 @@ def _better(new: float | None, best: float | None, higher_is_better: bool) -> fl
 def _expect(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidInput(f"{name}={value!r}: expected a whole number of at least 1.")
+
+
+def _expect_type(name: str, value: Any, *kinds: type) -> None:
+    if value is not None and not isinstance(value, kinds):
+        raise InvalidInput(f"{name}={value!r}: expected {' or '.join(f'a {kind.__name__}' for kind in kinds)}, or None.")
 
 
 def _expect_one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:

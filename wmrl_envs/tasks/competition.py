@@ -109,6 +109,19 @@ class Competition:
             name=self.slug,
         )
 
+    @property
+    def ranked_by_gap(self) -> bool:
+        """Whether a score is DSBench's relative gap, for want of a leaderboard."""
+        return self.board is None and self.relative_gap(0.0) is not None
+
+    def require_ranking(self) -> None:
+        """Raise `DataNotBuilt` unless scores can be ranked, on a leaderboard or by the relative gap."""
+        if self.board is None and not self.ranked_by_gap:
+            raise DataNotBuilt(
+                f"Competition {self.slug!r} has no leaderboard to rank scores on: put private_leaderboard.csv (columns rank,score) "
+                f"beside its {self.private.answers.name}."
+            )
+
     def relative_gap(self, raw_score: float | None) -> float | None:
         """DSBench's relative performance gap: max(0, (raw - baseline) / (ground truth - baseline)).
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wmrl_envs.errors import DataNotBuilt, WmrlError
+from wmrl_envs.errors import WmrlError
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome
 from wmrl_envs.tasks import feedback
 from wmrl_envs.tasks.competition import Competition
@@ -81,12 +81,7 @@ def grade(
     data = run.submission if submission is None else submission
     if data is None:
         return Outcome(ExecutionStatus.INVALID_SUBMISSION, feedback=feedback.render(run, limits=limits), **costs)
-    ranked_by_gap = competition.board is None and competition.relative_gap(0.0) is not None
-    if competition.board is None and not ranked_by_gap:
-        raise DataNotBuilt(
-            f"Competition {competition.slug!r} has no leaderboard: put private_leaderboard.csv (columns rank,score) beside "
-            f"{competition.private.answers.name}."
-        )
+    competition.require_ranking()
     try:
         raw, position = _score(competition, data)
     except SubmissionError as error:
@@ -96,7 +91,7 @@ def grade(
             log.error("%s: %s: %s", competition.slug, error.message, error.details)
         text = feedback.render(run, error=problem, limits=limits)
         return Outcome(status, feedback=text, details={"error": f"{error.kind}: {error.details}"}, **costs)
-    text = feedback.render(run, position=None if ranked_by_gap else position, raw_score=raw, limits=limits)
+    text = feedback.render(run, position=None if competition.ranked_by_gap else position, raw_score=raw, limits=limits)
     return Outcome(
         ExecutionStatus.OK,
         score=position.score,

@@ -46,7 +46,7 @@ class Leaderboard:
         name: for messages.
 
     A board without information (all entries equal, as where Kaggle hid the scores) would rank nearly everything first; it is
-    left out with a warning, unless there is no other.
+    left out with a warning, unless there is no other. So is an entry that is NaN (a team without a score).
 
     >>> board = Leaderboard(private=[0.9, 0.8, 0.8, 0.5], higher_is_better=True)
     >>> board.position(0.8).private
@@ -92,9 +92,15 @@ class Leaderboard:
         values = np.asarray(list(scores) if not isinstance(scores, np.ndarray) else scores, dtype=float)
         if values.ndim != 1 or not len(values):
             raise InvalidInput(f"The {side} leaderboard {self.name!r} is empty; expected at least one score.")
-        if np.isnan(values).any():
-            row = int(np.flatnonzero(np.isnan(values))[0]) + 1
-            raise InvalidInput(f"The {side} leaderboard {self.name!r} has no number in row {row}; remove the row or fill it.")
+        blank = np.isnan(values)
+        if blank.all():
+            raise InvalidInput(f"The {side} leaderboard {self.name!r} has no number; expected at least one score.")
+        if blank.any():
+            warnings.warn(
+                f"{int(blank.sum())} of {len(values)} entries of the {side} leaderboard {self.name!r} have no score; they are left out.",
+                stacklevel=3,
+            )
+            values = values[~blank]
         return np.sort(-values if self.higher_is_better else values)
 
     @classmethod
@@ -110,14 +116,17 @@ class Leaderboard:
         """Read boards with the columns `rank,score` (the column `score`, or else the second, holds the scores).
 
         Raises:
-            InvalidInput: a file is missing, empty, or has an entry that is no number.
+            InvalidInput: a file is missing, empty, or has an entry that is neither a number nor blank.
         """
         sides = [None if path is None else _read_scores(Path(path)) for path in (private, public)]
         return cls(sides[0], sides[1], higher_is_better=higher_is_better, compat=compat, name=name)
 
     def position(self, score: float) -> Position:
         """Place of a raw score on each board; O(log n)."""
-        value = float(score)
+        try:
+            value = float(score)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"score={score!r}: expected a number to rank on the leaderboard.") from None
         value = -value if self.higher_is_better else value
         places = {}
         for side, entries in self._boards.items():
@@ -147,6 +156,8 @@ def _read_scores(path: Path) -> np.ndarray:
         frame = pd.read_csv(path)
     except FileNotFoundError:
         raise InvalidInput(f"{path}: no such leaderboard file.") from None
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}); expected a CSV with the columns rank,score.") from None
     except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is not a leaderboard CSV ({error}); expected the columns rank,score.") from None
     if "score" in frame.columns:
@@ -156,8 +167,9 @@ def _read_scores(path: Path) -> np.ndarray:
     else:
         raise InvalidInput(f"{path} has only the column {list(frame.columns)}; expected the columns rank,score.")
     scores = pd.to_numeric(column, errors="coerce").to_numpy(float)
-    if np.isnan(scores).any():
-        row = int(np.flatnonzero(np.isnan(scores))[0])
+    words = np.isnan(scores) & column.notna().to_numpy()
+    if words.any():
+        row = int(np.flatnonzero(words)[0])
         raise InvalidInput(
             f"{path}: the score {column.iloc[row]!r} in data row {row + 1} is no number; remove or correct the row."
         )

@@ -77,11 +77,7 @@ def _notes(competition: Competition) -> Iterable[str]:
     if lacking and not competition.spec.facts.prediction_columns:
         raise InvalidInput(f"the sample submission lacks the columns {', '.join(lacking)} of the answers")
     if competition.board is None:
-        yield (
-            "no leaderboard: scored by DSBench's relative gap"
-            if competition.relative_gap(0.0) is not None
-            else "no leaderboard"
-        )
+        yield ("no leaderboard: scored by DSBench's relative gap" if competition.ranked_by_gap else "no leaderboard")
     elif competition.board.left_out:
         yield f"the {' and '.join(competition.board.left_out)} leaderboard tells nothing and is left out"
     if competition.spec.facts.notes:

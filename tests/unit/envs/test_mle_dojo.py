@@ -309,3 +309,17 @@ def test_a_competition_without_boards_says_so_before_anything_runs(tmp_path, box
 def test_data_that_is_not_built_names_the_command(tmp_path, box):
     with pytest.raises(DataNotBuilt, match="wmrl tasks prepare builtin"):
         MLEDojoEnv("credit-default", data_dir=tmp_path, sandbox=box)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"sandbox": "process"}, {"limits": {"memory_mb": 100}}, {"data_dir": 5}], ids=lambda wrong: next(iter(wrong))
+)
+def test_an_argument_of_another_type_is_refused_and_named(make, wrong):
+    with pytest.raises(InvalidInput, match=rf"^{next(iter(wrong))}=.* expected a"):
+        make(**wrong)
+
+
+@pytest.mark.parametrize("options", [["competition"], 5, {1: 2, "a": 3}])
+def test_options_are_a_dict_with_one_key(make, options):
+    with pytest.raises(InvalidInput, match="expected a dict with at most the key 'competition'"):
+        make().reset(options=options)

@@ -145,7 +145,12 @@ def test_rescoring_uses_todays_boards_and_changes_nothing_stored(wmrl, agent, do
         (("--agent", "python:json:dumps", "--tasks", "amazon-employe-access"), SLUG),
         (("--agent", "python:json:dumps", "--tasks", ","), "expected one of train"),
         (("--agent", "python:json:dumps", "--tasks", "held_out"), "wmrl tasks prepare"),
-        (("--agent", "python:json:dumps", "--tasks", SLUG, "--k", 0), "k=0"),
+        (("--agent", "python:json:dumps", "--tasks", SLUG, "--k", 0), "--k 0"),
+        (("--agent", "python:json:dumps", "--tasks", SLUG, "--seed", -1), "--seed -1"),
+        (("--agent", "demo", "--tasks", SLUG, "--max-new-tokens", 0), "--max-new-tokens 0"),
+        (("--agent", "demo", "--tasks", SLUG, "--temperature", "nan"), "--temperature nan"),
+        (("--agent", "openai:nowhere", "--tasks", SLUG), "No list of models from nowhere"),
+        (("--agent", "python:json:dumps", "--tasks", SLUG, "--out", __file__), "with --out"),
         (("--agent", "python:json:dumps", "--tasks", SLUG, "--workers", 0), "--workers 0"),
         (("--agent", "python:json:dumps", "--tasks", SLUG, "--turns", 0), "max_turns=0"),
         (("--agent", "python:json:dumps", "--tasks", SLUG, "--timeout-s", -1), "timeout_s=-1"),
@@ -156,6 +161,20 @@ def test_a_users_mistake_is_one_sentence_and_exit_code_2(wmrl, arguments, words)
     assert (code, out) == (2, "")
     assert words in err
     assert "Traceback" not in err
+
+
+def test_a_folder_without_a_finished_attempt_takes_other_settings(wmrl, agent):
+    assert wmrl("eval", "--agent", agent, "--tasks", SLUG, "--k", 1, "--out", "mine", "--turns", 0)[0] == 2
+    assert wmrl("eval", "--agent", agent, "--tasks", SLUG, "--k", 1, "--out", "mine", "--turns", 1)[0] == 0
+    code, _, err = wmrl("eval", "--agent", agent, "--tasks", SLUG, "--k", 1, "--out", "mine", "--turns", 2)
+    assert (code, "give another folder with --out" in err) == (2, True)
+
+
+def test_a_failure_inside_the_lock_is_not_taken_for_one_of_the_lock(tmp_path):
+    with pytest.raises(PermissionError, match="of the body"), eval_run._locked(tmp_path):
+        raise PermissionError("of the body")
+    with eval_run._locked(tmp_path):  # released
+        pass
 
 
 def test_an_agent_that_raises_is_named_and_what_was_done_is_kept(wmrl, agent, tmp_path):

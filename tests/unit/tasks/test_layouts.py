@@ -2,8 +2,11 @@
 
 import json
 
+import gymnasium
 import pytest
 
+import wmrl_envs  # noqa: F401  (registers the environments)
+from tests.doubles import ObedientSandbox
 from wmrl_envs.errors import DataNotBuilt, InvalidInput
 from wmrl_envs.outcome import Execution, ExecutionStatus
 from wmrl_envs.tasks import grade, load_competition, prepared_competitions
@@ -75,6 +78,15 @@ def test_dsbench_boards_may_lie_beside_the_release(dsbench_dir):
     data = c.private.answers.read_bytes().replace(b"20,1", b"20,0")
     outcome = grade(c, Execution(ExecutionStatus.OK, 0, submission=data))
     assert (outcome.raw_score, outcome.score) == (0.875, pytest.approx(1 / 3))
+
+
+def test_dsbench_release_without_leaderboards_is_played_for_the_relative_gap(dsbench_dir):
+    env = gymnasium.make("DSBench-v0", competition="titanic", data_dir=dsbench_dir, execution=ObedientSandbox())
+    env.reset(seed=0)
+    answers = (dsbench_dir / "data" / "answers" / "titanic" / "test_answer.csv").read_text()
+    observation, reward, _, _, info = env.step("#ok\n" + answers)
+    assert (reward, info["wmrl"]["score"], info["wmrl"]["relative_gap"]) == (1.0, 1.0, 1.0)
+    assert "Leaderboard" not in observation
 
 
 def test_relative_gap_uses_the_catalogue_when_the_release_has_no_values(mledojo_dir):

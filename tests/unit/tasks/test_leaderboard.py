@@ -99,3 +99,23 @@ def test_quantile_inverts_position():
     board = Leaderboard(private=np.linspace(0, 1, 101), higher_is_better=True)
     for wanted in (0.1, 0.5, 0.9, 1.0):
         assert board.position(board.quantile(wanted)).score >= wanted - 1e-9
+
+
+def test_blank_entries_are_left_out_with_a_warning_and_words_are_refused(tmp_path):
+    file = tmp_path / "board.csv"
+    file.write_text("rank,score\n1,0.9\n2,\n3,0.5\n")
+    with pytest.warns(UserWarning, match="1 of 3 entries of the private leaderboard .* have no score"):
+        board = Leaderboard.from_csv(private=file, higher_is_better=True)
+    place = board.position(0.5).private
+    assert (place.rank, place.total, place.score) == (2, 2, 0.5)
+    file.write_text("rank,score\n1,0.9\n2,none of it\n")
+    with pytest.raises(InvalidInput, match="'none of it' in data row 2 is no number"):
+        Leaderboard.from_csv(private=file, higher_is_better=True)
+    with pytest.raises(InvalidInput, match="has no number"):
+        Leaderboard(private=[math.nan], higher_is_better=True)
+
+
+@pytest.mark.parametrize("score", [None, "first"])
+def test_only_a_number_is_ranked(score):
+    with pytest.raises(InvalidInput, match=f"score={score!r}"):
+        Leaderboard(private=[1.0, 2.0], higher_is_better=True).position(score)

@@ -154,8 +154,12 @@ def prepare(
         if slug not in RECIPES:
             raise InvalidInput(f"{slug!r} is not a built-in competition; the built-in ones are {', '.join(RECIPES)}.")
     secret = salt()
-    root.mkdir(parents=True, exist_ok=True)
-    with FileLock(root / ".prepare.lock"):
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(root / ".prepare.lock").acquire()
+    except OSError as error:
+        raise InvalidInput(f"Cannot write to {root} ({error.strerror}): give a folder of yours with --data-dir.") from error
+    with lock:
         missing = [slug for slug in wanted if force or not is_built(slug, root, secret)]
         for slug in wanted:
             if slug not in missing and progress:
