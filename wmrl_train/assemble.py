@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from wmrl_envs.engine import Engine, Generation, Prompt, Sampling
-from wmrl_envs.errors import DataNotBuilt, InvalidInput
+from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits, Sandbox
 from wmrl_envs.world_models.base import OutcomeModel
 from wmrl_train.agents.base import Agent
+from wmrl_train.choose import choose_tasks
 from wmrl_train.config import Config, TasksConfig
 from wmrl_train.models import check_model, model_path
 from wmrl_train.trainer import Parts
@@ -58,43 +59,11 @@ def build(config: Config) -> Parts:
 
 
 def resolve_tasks(config: TasksConfig, wanted: str | Sequence[str], key: str) -> list[str]:
-    """Slugs of prepared tasks: those listed, or those of a split that are prepared (the others are named in the log).
-
-    Raises:
-        DataNotBuilt: a listed task, or every task of the split, is not prepared; the message says the command.
-        InvalidInput: an unknown name.
-    """
-    from wmrl_envs.tasks import list_competitions
-    from wmrl_envs.tasks.catalog import SPLITS
-
-    if isinstance(wanted, str) and wanted not in SPLITS:
-        wanted = [slug.strip() for slug in wanted.split(",")]
-    if not isinstance(wanted, str):
-        for slug in wanted:
-            _ready(slug, config.data_dir)
-        return list(wanted)
-    prepared, problems = [], []
-    for slug in list_competitions(wanted, config.source):
-        try:
-            _ready(slug, config.data_dir)
-            prepared.append(slug)
-        except DataNotBuilt as error:
-            problems.append(f"{error}")
-    if not prepared:
-        raise DataNotBuilt(
-            f"{key}={wanted!r}: none of its {len(problems)} tasks is prepared. {problems[0] if problems else ''}".rstrip()
-        )
-    if problems:
-        log.warning("%s: %d tasks of %r are not prepared and are left out (`wmrl tasks prepare`).", key, len(problems), wanted)
+    """Slugs of prepared tasks (see `choose_tasks`); how many of a split are left out is in the log."""
+    prepared, missing = choose_tasks(wanted, config.data_dir, config.source, key)
+    if missing:
+        log.warning("%s: %d tasks of %r are not prepared and are left out (`wmrl tasks prepare`).", key, len(missing), wanted)
     return prepared
-
-
-def _ready(slug: str, data_dir: str | None) -> None:
-    """Raise `DataNotBuilt` unless the competition has its data and a leaderboard."""
-    from wmrl_envs.tasks import load_competition
-
-    if load_competition(slug, data_dir).board is None:
-        raise DataNotBuilt(f"Competition {slug!r} has no leaderboard to rank scores on: run `wmrl tasks prepare` for it again.")
 
 
 def env_kwargs(config: Config) -> dict[str, Any]:
