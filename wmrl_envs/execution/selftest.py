@@ -11,6 +11,7 @@ import re
 import secrets
 import socket
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from wmrl_envs import paths
@@ -53,12 +54,16 @@ def forks():
         return False
 def abstract_socket():
     socket.socket(socket.AF_UNIX).connect("\\0" + abstract)
+def socket_file():
+    os.chdir(os.path.dirname(secret))  # its whole path may be longer than an address can be
+    socket.socket(socket.AF_UNIX).connect("socket")
 probe("read a file of the host", lambda: open(secret).read())
 probe("write outside its work directory", lambda: open(os.path.dirname(secret) + "/made", "w"))
 probe("write to the data", lambda: open(DATA_DIR + "/made", "w"))
 probe("see the environment of the host", lambda: False if is_ours(host_pid) else open(f"/proc/{host_pid}/environ").read())
 probe("connect to the host by TCP", lambda: socket.create_connection(("127.0.0.1", port), 1))
 probe("connect to an abstract socket of the host", abstract_socket)
+probe("connect to a socket file of the host", socket_file)
 probe("signal a process of the host", lambda: False if is_ours(host_pid) else os.kill(host_pid, 0))
 probe("become root", lambda: os.setuid(0) if os.getuid() else False)
 probe("make a user namespace", lambda: libc.unshare(0x10000000) == 0)
@@ -87,9 +92,15 @@ def _probe(server: Server, environment: SandboxEnvironment, tier: str, folder: P
     folder.chmod(0o755)  # by the isolation, not by a file mode, must the secret be out of reach
     secret.write_text("secret")
     name = f"wmrl-probe-{secrets.token_hex(8)}"
-    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as abstract:
-        abstract.bind(f"\0{name}")
-        abstract.listen()
+    with ExitStack() as stack:
+        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        opened = os.open(folder, os.O_PATH)
+        stack.callback(os.close, opened)
+        for address in (f"\0{name}", f"/proc/self/fd/{opened}/socket"):
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(address)
+            listener.listen()
+        (folder / "socket").chmod(0o777)
         env = {"PROBE": json.dumps([str(secret), os.getpid(), name, tcp.getsockname()[1]])}
         message = encode(
             Job(_PROBES, data, _LIMITS, env=env), str(environment.root), str(environment.base_prefix), tier, warm=False

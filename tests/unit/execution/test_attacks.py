@@ -140,3 +140,27 @@ def check_attack(name, box, data_dir, monkeypatch, slack_s=5):
         users = [(p.info["uids"].real, p.ppid()) for p in psutil.process_iter(["uids"])]
         assert not [user for user, parent in users if user >= FIRST_USER and parent == 1]
     assert box.run("print('alive')", data_dir, limits).stdout == "alive\n"
+
+
+def test_a_socket_file_of_the_host_is_out_of_reach(box, data_dir):
+    with socket.socket(socket.AF_UNIX) as server:
+        folder = os.open(data_dir.parent, os.O_PATH)
+        server.bind(f"/proc/self/fd/{folder}/socket")
+        os.close(folder)
+        server.listen()
+        (data_dir.parent / "socket").chmod(0o777)
+        server.setblocking(False)
+        code = f"""
+import os, socket
+try: os.chdir({str(data_dir.parent)!r}); socket.socket(socket.AF_UNIX).connect("socket"); print("ATTACK-OK")
+except OSError as e: print("denied")
+"""
+        assert box.run(code, data_dir, ExecutionLimits(timeout_s=20)).stdout == "denied\n"
+
+
+def test_the_landlock_tier_has_what_joblib_reads(landlock_box, data_dir):
+    run = landlock_box.run(
+        "from joblib import Parallel, delayed\nprint(Parallel(n_jobs=2)(delayed(abs)(-i) for i in range(3)))", data_dir
+    )
+    if os.geteuid() == 0:  # else there is no shared memory for its workers
+        assert run.stdout == "[0, 1, 2]\n", run

@@ -31,7 +31,7 @@ def test_the_self_test_finds_what_is_open_without_isolation(environment):
         failures
     )
     assert set(failures) < set(selftest.PROBES)
-    assert len(selftest.PROBES) == 10
+    assert len(selftest.PROBES) == 11
 
 
 def test_the_isolating_tiers_pass_it_here(environment):
@@ -98,6 +98,23 @@ thread = threading.Thread(target=print, args=("thread",)); thread.start(); threa
     folder = os.path.dirname(selftest.__file__)
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True)
     assert done.stdout == "thread\n", done.stderr
+
+
+def test_seccomp_without_sockets_leaves_connected_pairs():
+    code = """
+import socket, sys
+sys.path.insert(0, sys.argv[1])
+from box import kernel, seccomp
+kernel.no_new_privileges()
+seccomp.install(sockets=False)
+for make in (socket.socket, socket.socketpair):
+    try: make(socket.AF_UNIX, socket.SOCK_DGRAM); raise SystemExit(make)
+    except OSError as e: assert e.errno == 97, e
+one, other = socket.socketpair()
+one.send(b"pair"); print(other.recv(4).decode())
+"""
+    done = subprocess.run([sys.executable, "-c", code, os.path.dirname(selftest.__file__)], capture_output=True, text=True)
+    assert done.stdout == "pair\n", done.stderr
 
 
 def test_landlock_allows_what_it_is_told():

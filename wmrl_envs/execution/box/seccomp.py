@@ -30,12 +30,13 @@ _METADATA = {
     "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6),
     "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
 }  # fmt: skip
-_ARCHITECTURES = {  # AUDIT_ARCH, column of the table, then the numbers of socket, clone, ioctl
-    "x86_64": (0xC000003E, 0, 41, 56, 16),
-    "aarch64": (0xC00000B7, 1, 198, 220, 29),
+_ARCHITECTURES = {  # AUDIT_ARCH, column of the table, then the numbers of socket, socketpair, clone, ioctl
+    "x86_64": (0xC000003E, 0, 41, 53, 56, 16),
+    "aarch64": (0xC00000B7, 1, 198, 199, 220, 29),
 }
 _CLONE3 = 435
 _NEW_NAMESPACES = 0x7E020000
+_DATAGRAM = 2  # the bit of SOCK_DGRAM and SOCK_RAW, not of SOCK_STREAM and SOCK_SEQPACKET
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
 _LOAD, _JUMP_EQUAL, _JUMP_ABOVE, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -47,15 +48,16 @@ def _refuse(number: int) -> int:
     return 0x00050000 | number
 
 
-def program(*, keep_metadata: bool = False) -> bytes:
+def program(*, keep_metadata: bool = False, sockets: bool = True) -> bytes:
     """The filter as an array of `struct sock_filter`. Raises OSError on another architecture.
 
     With `keep_metadata`, changing modes, times and attributes of files seems to succeed and does nothing: for programs that
-    run as the owner of files they may only read.
+    run as the owner of files they may only read. Without `sockets` there are only connected pairs (a datagram one could
+    send elsewhere): for programs that see socket files of the host, which Landlock does not guard.
     """
     if kernel.MACHINE not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no seccomp filter for {kernel.MACHINE}")
-    architecture, column, socket_, clone, ioctl = _ARCHITECTURES[kernel.MACHINE]
+    architecture, column, socket_, socketpair, clone, ioctl = _ARCHITECTURES[kernel.MACHINE]
     code: list[tuple[int, int, int, int]] = []
 
     def deny_if(jump: int, value: int, number: int) -> None:
@@ -74,14 +76,13 @@ def program(*, keep_metadata: bool = False) -> bytes:
         number = numbers[column]
         if number is not None:
             deny_if(_JUMP_EQUAL, number, 0)
-    unix_only = [
-        (_LOAD, 0, 0, 16),
-        (_JUMP_EQUAL, 1, 0, 1),
-        (_RETURN, 0, 0, _refuse(errno.EAFNOSUPPORT)),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
+    no_socket = (_RETURN, 0, 0, _refuse(errno.EAFNOSUPPORT))
+    unix_only = [(_LOAD, 0, 0, 16), (_JUMP_EQUAL, 1, 0, 1), no_socket, (_RETURN, 0, 0, _ALLOW)] if sockets else [no_socket]
+    no_datagram = [(_LOAD, 0, 0, 24), (_JUMP_BITS, 0, 1, _DATAGRAM), no_socket, (_RETURN, 0, 0, _ALLOW)]
     no_namespace = [(_LOAD, 0, 0, 16), (_JUMP_BITS, 0, 1, _NEW_NAMESPACES), (_RETURN, 0, 0, _refuse(errno.EPERM))]
     code += [(_JUMP_EQUAL, 0, len(unix_only), socket_), *unix_only]
+    if not sockets:
+        code += [(_JUMP_EQUAL, 0, len(no_datagram), socketpair), *no_datagram]
     code += [(_JUMP_EQUAL, 0, len(no_namespace) + 1, clone), *no_namespace, (_RETURN, 0, 0, _ALLOW)]
     code += [(_JUMP_EQUAL, 1, 0, ioctl), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, 24)]
     for request in _TERMINAL_INJECTION:
@@ -90,9 +91,9 @@ def program(*, keep_metadata: bool = False) -> bytes:
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 
-def install(*, keep_metadata: bool = False) -> None:
+def install(*, keep_metadata: bool = False, sockets: bool = True) -> None:
     """Filter this process and all it will start (see `program`); `no_new_privileges` must be set."""
-    instructions = program(keep_metadata=keep_metadata)
+    instructions = program(keep_metadata=keep_metadata, sockets=sockets)
     buffer = ctypes.create_string_buffer(instructions)
     header = ctypes.create_string_buffer(struct.pack("HP", len(instructions) // 8, ctypes.addressof(buffer)))
     kernel.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(header))

@@ -59,7 +59,8 @@ class LandlockTier:
     """Landlock and seccomp, on a work directory of the host; for machines without user namespaces.
 
     Weaker than namespaces: the disk limit is polled, so a fast writer can overshoot it; a solution can `stat` the host's
-    files and see its processes; without root there is no shared memory, hence no `multiprocessing.Pool`.
+    files and see its processes; it has no sockets but connected pairs, hence no `multiprocessing.Manager`; without root
+    there is no shared memory, hence no `multiprocessing.Pool`.
     """
 
     name = "landlock"
@@ -91,7 +92,8 @@ class LandlockTier:
         # What Landlock lets it read must be readable although it is nobody's user: an interpreter below a private home.
         kernel.drop_privileges(self.owner if self.as_root else None, keep_read_search=self.as_root)
         self._restrict()
-        seccomp.install(keep_metadata=not self.as_root)  # Landlock leaves modes and times of files to their owner
+        # Landlock leaves modes and times of files to their owner, and lets anybody connect to a socket file.
+        seccomp.install(keep_metadata=not self.as_root, sockets=False)
 
     def _restrict(self) -> None:
         prefix, venv = self.job["base_prefix"], self.job["venv"]
@@ -102,6 +104,11 @@ class LandlockTier:
             read += [*_without_packages(f"{prefix}/lib"), f"{prefix}/bin"]
         read += [venv, self.data, self.box, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/proc/self"]
         read += ["/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory", "/proc/filesystems"]
+        read += [
+            "/sys/fs/cgroup/cpu.max",
+            "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+            "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
+        ]  # joblib
         write = [self.work, self.tmp, "/dev/null", *self.job.get("devices", ())]
         if self.as_root:  # else the files there would be ours as much as the solution's: it could read and remove them
             write.append("/dev/shm")
