@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import logging
 import math
 import os
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wmrl_envs.engine import Engine, Generation, Prompt, Sampling
+from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits, Sandbox
 from wmrl_envs.world_models.base import OutcomeModel
@@ -45,7 +48,7 @@ def build(config: Config) -> Parts:
         agent = _agent(config, tokenizer)
         sandbox = _sandbox(config)
         undo.callback(sandbox.close)
-        kwargs = env_kwargs(config) | {"sandbox": sandbox}
+        kwargs = _known_options(MLEDojoEnv, "tasks.options", env_kwargs(config)) | {"sandbox": sandbox}
         workers = config.execution.workers or os.cpu_count() or 1
         world_model = _world_model(config, model, tokenizer, engine)
         evaluate = _evaluation(config, engine, agent, {"train": train, "held_out": held_out}, kwargs, workers)
@@ -92,7 +95,8 @@ def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:
         )  # fmt: skip
         model = get_peft_model(model, lora).eval()
     if policy.engine == "transformers":
-        engine: Engine = TransformersEngine(model, tokenizer, batch_size=config.rollout.batch_size, **policy.engine_options)
+        given = _known_options(TransformersEngine, "policy.engine_options", policy.engine_options)
+        engine: Engine = TransformersEngine(model, tokenizer, **({"batch_size": config.rollout.batch_size} | given))
     else:
         engine = make_engine(policy.engine, str(path), **({"dtype": policy.dtype} | policy.engine_options))
     return model, tokenizer, engine
@@ -103,12 +107,11 @@ def _agent(config: Config, tokenizer: Any) -> Agent:
     if config.agent.name == "program":
         from wmrl_train.agents.program import ProgramAgent
 
-        return ProgramAgent(tokenizer, **options)
+        return ProgramAgent(tokenizer, **_known_options(ProgramAgent, "agent.options", options))
     from wmrl_train.agents.research import ResearchAgent
 
-    return ResearchAgent(
-        tokenizer, **({"max_turns": config.tasks.max_turns, "timeout_s": config.execution.timeout_s} | options)
-    )
+    options = {"max_turns": config.tasks.max_turns, "timeout_s": config.execution.timeout_s} | options
+    return ResearchAgent(tokenizer, **_known_options(ResearchAgent, "agent.options", options))
 
 
 def _sandbox(config: Config) -> Sandbox:
@@ -124,16 +127,28 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
     if settings.kind == "static":
         from wmrl_envs.world_models.static import StaticWorldModel
 
-        return StaticWorldModel(**settings.options)
+        return StaticWorldModel(**_known_options(StaticWorldModel, "world_model.options", settings.options))
     from wmrl_envs.world_models.simulator import SimulatorWorldModel
     from wmrl_train.engines import make_engine
 
+    options = _known_options(SimulatorWorldModel, "world_model.options", settings.options)
     if settings.engine == "policy" and config.policy.lora is not None and config.policy.engine == "transformers":
-        return SimulatorWorldModel(FrozenBase(engine, model), **settings.options)  # one set of weights, three roles
+        return SimulatorWorldModel(FrozenBase(engine, model), **options)  # one set of weights, three roles
     kind = config.policy.engine if settings.engine == "policy" else settings.engine
     name = settings.model or config.policy.model
     frozen = make_engine(kind, name if kind == "openai" else str(model_path(name)), **settings.engine_options)
-    return SimulatorWorldModel(frozen, **settings.options)
+    return SimulatorWorldModel(frozen, **options)
+
+
+def _known_options(receiver: type, key: str, options: dict[str, Any]) -> dict[str, Any]:
+    """`options`, once each is known to be an argument of `receiver`, which does not see them before a run is under way."""
+    names = list(inspect.signature(receiver).parameters)
+    for name in options:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean '{key}.{near[0]}'?" if near else f"expected one of {', '.join(names)}."
+            raise InvalidInput(f"Unknown configuration key '{key}.{name}': {hint}")
+    return options
 
 
 class FrozenBase:

@@ -1,9 +1,14 @@
+import re
 import sys
 
 import pytest
 import yaml
 
+from wmrl_envs.envs.mle_dojo import MLEDojoEnv
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.world_models.static import StaticWorldModel
 from wmrl_train import cli
+from wmrl_train.assemble import _known_options
 from wmrl_train.config import load_config
 from wmrl_train.estimate import Durations, parameters, simulate
 from wmrl_train.models import model_path
@@ -40,6 +45,7 @@ def test_dry_run_prints_the_resolved_configuration_memory_and_cost(wmrl, tmp_pat
         (["train", "laptop", "train.stepz=3"], "Did you mean 'train.steps'?"),
         (["train", "labtop"], "Did you mean 'laptop'?"),
         (["train", "laptop", "tasks.train=[titanik]"], "titanik"),
+        (["train", "laptop", "optim.betas=[1,0.9]"], "optim.betas.0=1: Input should be less than 1"),
         (["train", "laptop", "--resume"], "holds no run to resume"),
         (["train", "laptop", "policy.model=nowhere"], "No model in 'nowhere'"),
         (["train", "laptop", "policy.engine=openai"], "policy.engine='openai'"),
@@ -54,6 +60,27 @@ def test_a_users_mistake_is_one_sentence_and_exit_code_2(wmrl, arguments, messag
     assert status == 2
     assert message in " ".join(err.split())
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("receiver", "key", "options", "message"),
+    [
+        (StaticWorldModel, "world_model.options", {"base_vaild": 0.9}, "did you mean 'world_model.options.base_valid'?"),
+        (MLEDojoEnv, "tasks.options", {"hide_scores": True}, "did you mean 'tasks.options.hide_score'?"),
+        (StaticWorldModel, "world_model.options", {"zzz": 1}, "expected one of sandbox_lock, learn, base_valid, index"),
+    ],
+)
+def test_an_unknown_option_of_a_part_is_refused_by_name(receiver, key, options, message):
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        _known_options(receiver, key, options)
+
+
+def test_a_damaged_log_is_named_with_its_line(wmrl, tmp_path):
+    (tmp_path / "config.yaml").write_text("{}")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\nx\n')
+    status, _, err = wmrl("report", tmp_path)
+    assert status == 2
+    assert "line 2 is not JSON" in " ".join(err.split())
 
 
 def test_an_existing_run_is_not_overwritten(wmrl, tmp_path):
