@@ -83,7 +83,7 @@ class AnchoredVecEnv(VectorEnv):
         n = len(env_fns)
         if not n:
             raise InvalidInput("env_fns is empty: expected at least one function that makes an environment.")
-        if isinstance(group_size, bool) or not isinstance(group_size, int) or group_size < 1 or n % group_size:
+        if isinstance(group_size, bool) or not isinstance(group_size, (int, np.integer)) or group_size < 1 or n % group_size:
             raise InvalidInput(f"group_size={group_size!r} with {n} environments: expected a whole number that divides {n}.")
         schedule = schedule or AnchorSchedule(anchor_fraction, 0, seed)
         if not schedule.fraction:

@@ -525,6 +525,12 @@ def test_after_the_retries_the_whole_group_is_dropped_and_the_pair_never_pooled(
     assert infos["wmrl"]["valid"].all()
 
 
+def test_a_group_size_may_be_a_numpy_integer():
+    venv = AnchoredVecEnv([Drift] * 4, DriftModel(), group_size=np.int64(2), max_episode_steps=2)
+    assert venv.reset(seed=0)[1]["wmrl"]["group"].tolist() == [0, 0, 1, 1]
+    venv.close()
+
+
 def test_a_failed_member_takes_the_pairs_of_its_group_with_it_in_every_kind():
     class BreaksInSlot(Drift):
         broken = False
