@@ -95,7 +95,7 @@ def grade(
     return Outcome(
         ExecutionStatus.OK,
         score=position.score,
-        raw_score=None if math.isnan(raw) else raw,
+        raw_score=raw if math.isfinite(raw) else None,
         feedback=text,
         details=_details(competition, raw, position),
         **costs,
@@ -128,7 +128,7 @@ def _details(competition: Competition, raw: float, position: Position) -> dict[s
         return None if board is None else {"rank": board.rank, "total": board.total, "score": board.score}
 
     details: dict[str, Any] = {"private": place(position.private), "public": place(position.public)}
-    if math.isnan(raw):
+    if not math.isfinite(raw):
         details["undefined_metric"] = True
     gap = competition.relative_gap(raw) if competition.split == "dsbench" else None
     return details if gap is None else details | {"relative_gap": gap}

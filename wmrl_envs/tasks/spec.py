@@ -130,18 +130,21 @@ class TaskSpec:
         """The raw score. Rows are matched by id, columns by name; neither frame is changed.
 
         Returns:
-            A float; NaN where the metric is undefined on valid predictions (a constant has no rank correlation).
+            A float; NaN where the metric is undefined on valid predictions (a constant has no rank correlation), infinite where
+            they are so far off that it overflows.
 
         Raises:
             InvalidSubmission: columns, ids or predictions that cannot be graded.
         """
         from wmrl_envs.tasks.metrics import METRICS
 
-        if self.compat is not None:
-            from wmrl_envs.tasks import compat
+        case = self.case(truth, submission)
+        with np.errstate(over="ignore", invalid="ignore"):  # of 1e200 and the like: the score is infinite or NaN then
+            if self.compat is not None:
+                from wmrl_envs.tasks import compat
 
-            return compat.score(self.facts, self.case(truth, submission))
-        return METRICS[self.facts.metric].score(self.case(truth, submission), **self.facts.params)
+                return compat.score(self.facts, case)
+            return METRICS[self.facts.metric].score(case, **self.facts.params)
 
 
 def task_spec(slug: str, compat: str | None = None) -> TaskSpec:

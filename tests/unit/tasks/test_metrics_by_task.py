@@ -88,3 +88,9 @@ def test_compat_demands_the_order_of_the_file_where_mledojo_does():
     assert task_spec("jigsaw-toxic-comment-classification-challenge").metric(truth, shuffled) == 1.0
     with pytest.raises(InvalidSubmission, match="first in data row 1"):
         task_spec("jigsaw-toxic-comment-classification-challenge", "mledojo").metric(truth, shuffled)
+
+
+def test_an_overflow_is_an_infinite_score_without_a_warning(recwarn):
+    truth = pd.DataFrame({"id": [1, 2], "Strength": [2.0, 3.0]})
+    assert task_spec("playground-series-s3e9").metric(truth, truth.assign(Strength=[1e200, 3.0])) == math.inf
+    assert not recwarn.list

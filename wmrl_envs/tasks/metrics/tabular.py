@@ -221,8 +221,17 @@ def qwk(y: np.ndarray, p: np.ndarray) -> float:
     return float(1 - observed / expected) if expected > 0 else float("nan")
 
 
-_IDENTITIES = ("male", "female", "homosexual_gay_or_lesbian", "christian", "jewish", "muslim", "black", "white")
-IDENTITIES = (*_IDENTITIES, "psychiatric_or_mental_illness")
+IDENTITIES = (  # the nine of the official metric
+    "male",
+    "female",
+    "homosexual_gay_or_lesbian",
+    "christian",
+    "jewish",
+    "muslim",
+    "black",
+    "white",
+    "psychiatric_or_mental_illness",
+)
 
 
 def bias_auc(y: np.ndarray, p: np.ndarray, identities: np.ndarray, power: float = -5.0) -> float:
