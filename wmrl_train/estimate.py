@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from wmrl_envs.errors import InvalidInput
 from wmrl_train.config import Config
 
 
@@ -60,9 +61,12 @@ def parameters(model: Path) -> int | None:
     """Number of weights in a model directory, from the headers of its safetensors files; None if there are none."""
     total = 0
     for file in model.glob("*.safetensors"):
-        with file.open("rb") as handle:
-            (length,) = struct.unpack("<Q", handle.read(8))
-            header = json.loads(handle.read(length))
+        try:
+            with file.open("rb") as handle:
+                (length,) = struct.unpack("<Q", handle.read(8))
+                header = json.loads(handle.read(length))
+        except (struct.error, ValueError, OverflowError, MemoryError):
+            raise InvalidInput(f"{file} is damaged: its header cannot be read; save or fetch the model again.") from None
         total += sum(math.prod(entry["shape"]) for key, entry in header.items() if key != "__metadata__")
     return total or None
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache, DynamicLayer
@@ -266,9 +267,27 @@ def load_model(path: str | Path, *, dtype: str = "float32", device: str = "auto"
 
     Raises:
         DataNotBuilt: there is no model in that directory.
+        InvalidInput: what is there cannot be loaded, or this machine has no such device.
     """
     check_model(str(path))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), local_files_only=True)
-    return model.to(device).eval(), AutoTokenizer.from_pretrained(path, local_files_only=True)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInput(
+            f"Device {device!r} cannot be used ({_first_line(error)}): expected auto, cpu, or a device torch sees."
+        ) from None
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise InvalidInput(
+            f"The model in {path} cannot be loaded ({_first_line(error)}): expected what save_pretrained writes of a causal language "
+            "model and of its tokenizer."
+        ) from error
+    return model.to(device).eval(), tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

@@ -1,4 +1,5 @@
 import re
+import shutil
 import sys
 
 import pytest
@@ -10,6 +11,7 @@ from wmrl_envs.world_models.static import StaticWorldModel
 from wmrl_train import cli
 from wmrl_train.assemble import _known_options
 from wmrl_train.config import load_config
+from wmrl_train.engines.transformers import load_model
 from wmrl_train.estimate import Durations, parameters, simulate
 from wmrl_train.models import model_path
 from wmrl_train.rundir import RunDirectory
@@ -75,6 +77,23 @@ def test_an_unknown_option_of_a_part_is_refused_by_name(receiver, key, options, 
         _known_options(receiver, key, options)
 
 
+@pytest.mark.parametrize(
+    ("damage", "device", "message"),
+    [
+        (lambda m: (m / "model.safetensors").write_bytes(b"12345678{"), "cpu", "cannot be loaded"),
+        (lambda m: (m / "model.safetensors").unlink(), "cpu", "cannot be loaded"),
+        (lambda m: (m / "config.json").write_text("{}"), "cpu", "cannot be loaded"),
+        (lambda m: None, "abacus", "Device 'abacus' cannot be used"),
+    ],
+)
+def test_a_damaged_model_or_an_absent_device_is_one_sentence(tmp_path, damage, device, message):
+    model = shutil.copytree(model_path("demo"), tmp_path / "model")
+    damage(model)
+    with pytest.raises(InvalidInput, match=message) as raised:
+        load_model(model, device=device)
+    assert "\n" not in str(raised.value)
+
+
 def test_a_damaged_log_is_named_with_its_line(wmrl, tmp_path):
     (tmp_path / "config.yaml").write_text("{}")
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\nx\n')
@@ -124,6 +143,9 @@ def test_the_simulator_of_a_step_shows_what_the_lag_buys():
     assert (synchronous["executions"], everything["executions"]) == (8, 64)
 
 
-def test_parameter_counts_come_from_the_headers():
+def test_parameter_counts_come_from_the_headers(tmp_path):
     assert parameters(model_path("demo")) == pytest.approx(2.06e6, rel=0.01)
     assert parameters(model_path("nowhere")) is None
+    (tmp_path / "model.safetensors").write_bytes(b"1234567")
+    with pytest.raises(InvalidInput, match="its header cannot be read"):
+        parameters(tmp_path)
