@@ -39,13 +39,6 @@ class SubmissionError(ValueError):
             self.message = message
 
 
-class SubmissionNotFound(SubmissionError):
-    """The program left no submission."""
-
-    kind = "SubmissionNotFoundError"
-    message = "Submission file not found"
-
-
 class InvalidSubmission(SubmissionError):
     """The file is not a valid submission: unreadable, wrong columns or ids, or predictions the metric cannot take."""
 
