@@ -203,7 +203,8 @@ def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
     """Tokens that all prompts begin with, if they are worth a pass of their own; at least one of each is left over."""
     if len(prompts) < 2:
         return 0
-    first, last = min(prompts), max(prompts)  # what these two share, all share
+    ordered = sorted(map(tuple, prompts))
+    first, last = ordered[0], ordered[-1]  # what these two share, all share
     longest = min(map(len, prompts)) - 1
     length = next((i for i in range(longest) if first[i] != last[i]), longest)
     return length if length >= SHARE_FROM else 0
