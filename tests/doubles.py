@@ -121,7 +121,9 @@ class ToyEnv(ExecutableEnv):
             time.sleep(self.delay_s)
         if self.broken is not None and self.broken(self.executions):
             return Outcome(ExecutionStatus.INFRA_ERROR, details={"error": "the sandbox broke"})
-        return Outcome(ExecutionStatus.OK, toy_score(solution.code), feedback=f"score {toy_score(solution.code):.3f}", cpu_s=0.25)
+        return Outcome(
+            ExecutionStatus.OK, toy_score(solution.code), feedback=f"score {toy_score(solution.code):.3f}", cpu_s=0.25
+        )
 
     def observe(self, outcome):
         self.turn += 1
