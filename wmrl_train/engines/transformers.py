@@ -21,6 +21,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from wmrl_envs.engine import Generation, Prompt, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_train.engines.encode import encode
 from wmrl_train.models import check_model
 
 SHARE_FROM = 32  # a common beginning of fewer tokens is not worth a pass of its own
@@ -69,7 +70,7 @@ class TransformersEngine:
         if seeds is None:
             one = None if sampling.seed is None else [sampling.seed] * len(prompts)
             seeds = one or [int(s) for s in self._seeds.integers(2**63, size=len(prompts))]
-        ids = [self._encode(prompt) for prompt in prompts]
+        ids = [encode(prompt, self.tokenizer, self.max_context) for prompt in prompts]
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # little padding
         done: dict[int, Generation] = {}
         for start in range(0, len(order), self.batch_size):
@@ -94,22 +95,6 @@ class TransformersEngine:
     def close(self) -> None:
         """End a running generation as soon as its next token is due."""
         self._closed.set()
-
-    def _encode(self, prompt: Prompt) -> list[int]:
-        if len(prompt) and isinstance(prompt[0], dict):
-            if not getattr(self.tokenizer, "chat_template", None):
-                raise InvalidInput("This tokenizer has no chat template, so it cannot encode messages; give token ids instead.")
-            encoded = self.tokenizer.apply_chat_template(
-                list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
-            )
-            ids = list(encoded["input_ids"])
-        else:
-            ids = [int(i) for i in prompt]  # type: ignore[arg-type]
-        if not ids:
-            raise InvalidInput("generate() got an empty prompt; expected at least one token.")
-        if len(ids) >= self.max_context:
-            raise InvalidInput(f"A prompt of {len(ids)} tokens leaves no room in a context of {self.max_context} tokens.")
-        return ids
 
     @torch.inference_mode()
     def _generate(self, prompts: list[list[int]], sampling: Sampling, seeds: list[int]) -> list[Generation]:

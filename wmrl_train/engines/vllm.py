@@ -18,6 +18,7 @@ from typing import Any
 
 from wmrl_envs.engine import Generation, Prompt, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput, MissingExtra
+from wmrl_train.engines.encode import encode
 
 
 class VllmEngine:
@@ -50,7 +51,7 @@ class VllmEngine:
         if seeds is not None and len(seeds) != len(prompts):
             raise InvalidInput(f"generate() got {len(prompts)} prompts and {len(seeds)} seeds; expected one seed a prompt.")
         chosen = list(seeds) if seeds is not None else [sampling.seed] * len(prompts)
-        inputs = [{"prompt_token_ids": self._encode(prompt)} for prompt in prompts]
+        inputs = [{"prompt_token_ids": encode(prompt, self.tokenizer, self.max_context)} for prompt in prompts]
         try:
             with self._lock:
                 outputs = self._llm.generate(inputs, [self._parameters(sampling, seed) for seed in chosen], use_tqdm=False)
@@ -87,20 +88,6 @@ class VllmEngine:
 
     def close(self) -> None:
         self._llm = None
-
-    def _encode(self, prompt: Prompt) -> list[int]:
-        if len(prompt) and isinstance(prompt[0], dict):
-            encoded = self.tokenizer.apply_chat_template(
-                list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
-            )
-            ids = list(encoded["input_ids"])
-        else:
-            ids = [int(i) for i in prompt]  # type: ignore[arg-type]
-        if not ids:
-            raise InvalidInput("generate() got an empty prompt; expected at least one token.")
-        if len(ids) >= self.max_context:
-            raise InvalidInput(f"A prompt of {len(ids)} tokens leaves no room in a context of {self.max_context} tokens.")
-        return ids
 
     def _parameters(self, sampling: Sampling, seed: int | None) -> Any:
         from vllm import SamplingParams
