@@ -16,7 +16,7 @@ demo: setup  ## train with WMRL on the built-in competitions and print where the
 	$(BIN)/wmrl train demo --run-dir $(RUN) $(if $(wildcard $(RUN)/checkpoints/*),--resume,)
 
 test: setup  ## the suite that CI runs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not gpu and not vllm and not libero"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu and not vllm and not libero"
 
 setup: $(STAMP) sandbox data
 

@@ -1,6 +1,10 @@
-"""One warm sandbox for all tests here: starting it costs seconds."""
+"""One warm sandbox for all tests here: starting it costs seconds. One test at a time: they look at the whole machine."""
+
+import tempfile
+from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from wmrl_envs.errors import DataNotBuilt
 from wmrl_envs.execution import ExecutionLimits, ProcessSandbox
@@ -9,6 +13,13 @@ from wmrl_envs.execution.environment import load_environment
 LIMITS = ExecutionLimits(
     timeout_s=40, memory_mb=1024, processes=64, output_bytes=65536, file_mb=64, disk_mb=256, submission_mb=8
 )
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    """Waits for the tests of this folder in other workers, and in other runs of the suite on this machine."""
+    with FileLock(Path(tempfile.gettempdir()) / "wmrl-execution-tests.lock", mode=0o666):
+        yield
 
 
 @pytest.fixture(scope="session")

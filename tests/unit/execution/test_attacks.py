@@ -19,8 +19,6 @@ from wmrl_envs.execution.box.tiers import FIRST_USER, start_time
 from wmrl_envs.execution.reaper import OWNED_FOLDER
 from wmrl_envs.outcome import ExecutionStatus as Status
 
-pytestmark = pytest.mark.xdist_group("execution")  # one process: they look at the whole machine
-
 ATTACKS = Path(__file__).parents[2] / "attacks"
 ENDED = {Status.OK, Status.AGENT_ERROR}
 # script: (allowed statuses, wall limit, what stdout must have)

@@ -7,8 +7,6 @@ from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution import ExecutionLimits, describe, make_sandbox
 from wmrl_envs.outcome import ExecutionStatus
 
-pytestmark = pytest.mark.xdist_group("execution")  # share the warm sandbox
-
 
 @pytest.mark.parametrize(
     ("code", "words"),

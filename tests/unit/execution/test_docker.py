@@ -20,7 +20,7 @@ from wmrl_envs.execution import DockerSandbox, ExecutionLimits, make_sandbox
 from wmrl_envs.execution.docker import LABEL, reap_containers
 from wmrl_envs.outcome import ExecutionStatus
 
-pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("execution")]
+pytestmark = pytest.mark.docker
 docker = pytest.importorskip("docker")
 
 

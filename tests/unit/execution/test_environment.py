@@ -13,8 +13,6 @@ from wmrl_envs.errors import DataNotBuilt, InfrastructureError, InvalidInput
 from wmrl_envs.execution.environment import DATA_PACKAGES, REQUIREMENTS, build_environment, load_environment
 from wmrl_train.cli import app
 
-pytestmark = pytest.mark.xdist_group("execution")
-
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):

@@ -19,8 +19,6 @@ from wmrl_envs.execution import ExecutionLimits, Job, ProcessSandbox
 from wmrl_envs.execution.reaper import reap
 from wmrl_envs.outcome import ExecutionStatus
 
-pytestmark = pytest.mark.xdist_group("execution")  # one process: they look at the whole machine
-
 PROGRAMS = (
     "print('fine')", "open(SUBMISSION_PATH, 'w').write('id,y\\n')", "1/0", "import os; os.kill(os.getpid(), 11)",
     "import os\nif os.fork() == 0:\n    os.setsid()\n    import time; time.sleep(60)", "import os; os.mkfifo(SUBMISSION_PATH)",

@@ -9,8 +9,6 @@ from tests.unit.execution.conftest import LIMITS
 from wmrl_envs.execution import ExecutionLimits, Job, describe
 from wmrl_envs.outcome import ExecutionStatus
 
-pytestmark = pytest.mark.xdist_group("execution")  # share the warm sandbox
-
 FIT = """
 import os
 import numpy as np

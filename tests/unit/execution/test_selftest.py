@@ -17,8 +17,6 @@ from wmrl_envs.execution.box import landlock, seccomp
 from wmrl_envs.execution.gpus import GpuLeases
 from wmrl_train.cli import app
 
-pytestmark = pytest.mark.xdist_group("execution")
-
 
 @pytest.fixture
 def own_home(monkeypatch, tmp_path):
