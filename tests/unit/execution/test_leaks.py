@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,21 +165,25 @@ def test_a_harness_killed_at_any_moment_leaves_nothing(environment, data_dir, ti
 
 
 def test_everything_killed_at_once_is_cleaned_up_at_the_next_start(environment, data_dir):
+    folder = Path(tempfile.mkdtemp(prefix="killed-"))  # its own: sandboxes of other tests reap the common one
+    folder.chmod(0o755)
     argv = [sys.executable, "-c", HARNESS, str(environment.root), "landlock", str(data_dir)]
-    harness = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
+    ours = {**os.environ, "TMPDIR": str(folder)}
+    harness = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3], env=ours)
     harness.stdout.readline()
     assert wait_until(lambda: len(processes_of(harness.pid)) >= 6)
     server = psutil.Process(harness.pid).children()[0]
     supervisor = server.children()[0]
-    for pid in (harness.pid, server.pid, supervisor.pid):
-        os.kill(pid, signal.SIGKILL)
+    for how in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that none of them can tidy up after another
+        for pid in (harness.pid, server.pid, supervisor.pid):
+            os.kill(pid, how)
     harness.wait()
     harness.stdout.close()
-    folder = Path(tempfile.gettempdir())
     assert list(folder.glob("wmrl-run-*"))
-    assert reap() == 1
+    assert reap(str(folder)) == 1
     assert not list(folder.glob("wmrl-run-*"))
-    assert wait_until(lambda: not [p for p in psutil.process_iter(["cwd"]) if p.info["cwd"] and "wmrl-run-" in p.info["cwd"]])
+    assert wait_until(lambda: not [p for p in psutil.process_iter(["cwd"]) if (p.info["cwd"] or "").startswith(str(folder))])
+    shutil.rmtree(folder)
 
 
 def test_the_reaper_leaves_living_runs_and_other_files_alone(landlock_box, data_dir, tmp_path):
