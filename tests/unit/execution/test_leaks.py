@@ -180,6 +180,7 @@ def test_everything_killed_at_once_is_cleaned_up_at_the_next_start(environment, 
     harness.wait()
     harness.stdout.close()
     assert list(folder.glob("wmrl-run-*"))
+    assert wait_until(lambda: not psutil.pid_exists(supervisor.pid)), "a zombie until somebody waits for it"
     assert reap(str(folder)) == 1
     assert not list(folder.glob("wmrl-run-*"))
     assert wait_until(lambda: not [p for p in psutil.process_iter(["cwd"]) if (p.info["cwd"] or "").startswith(str(folder))])
