@@ -9,7 +9,7 @@ RUN ?= runs/demo
 # Threads that spin while they wait take the cores from the sandbox.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test setup data sandbox lint slow docker-test test-vllm bench clean
+.PHONY: demo test setup data sandbox lint slow docker-test test-vllm bench bank reproduce clean
 .DELETE_ON_ERROR:
 
 demo: setup  ## train with WMRL on the built-in competitions and print where the report is
@@ -57,3 +57,6 @@ bench: setup
 
 clean:
 	rm -rf $(VENV) $(VLLM) build dist *.egg-info runs
+
+bank: setup  ## really execute the programs of the study once; about an hour on two cores, goes on where it stopped
+	$(BIN)/python benchmarks/study/bank.py run && $(BIN)/python benchmarks/study/bank.py write

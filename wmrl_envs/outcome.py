@@ -60,6 +60,8 @@ class Execution:
         submission_problem: why `submission` is None although something lies there ("is a FIFO", "600 MiB, limit 512").
         tier: the isolation it ran under ("namespaces", "landlock", "docker", "unsafe"; "replay" for a recorded run).
         cached: answered from the execution cache (`wall_s` and `cpu_s` are those of the recorded run).
+        graded: how the submission was graded when it was recorded, for a replay from a bank that keeps no submissions:
+            {"raw_score": value of the metric}, or {"error", "feedback"} of an invalid one.
     """
 
     status: ExecutionStatus
@@ -74,6 +76,7 @@ class Execution:
     tier: str = "unsafe"
     cached: bool = False
     detail: str = ""
+    graded: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
 _LAZY = {
     "ProcessSandbox": "wmrl_envs.execution.process",
     "DockerSandbox": "wmrl_envs.execution.docker",
+    "ExecutionBank": "wmrl_envs.execution.bank",
     "ReplaySandbox": "wmrl_envs.execution.cache",
     "make_sandbox": "wmrl_envs.execution.factory",
     "describe": "wmrl_envs.execution.classify",
 }
 __all__ = [
     "DockerSandbox",
+    "ExecutionBank",
     "ExecutionLimits",
     "Job",
     "ProcessSandbox",
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from wmrl_envs.execution.bank import ExecutionBank
     from wmrl_envs.execution.cache import ReplaySandbox
     from wmrl_envs.execution.classify import describe
     from wmrl_envs.execution.docker import DockerSandbox

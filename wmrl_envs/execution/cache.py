@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import zlib
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +13,8 @@ from typing import Any, Literal
 import diskcache
 
 from wmrl_envs import paths
-from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.execution.bank import SUFFIX, ExecutionBank, NotRecorded, fingerprint, walk
 from wmrl_envs.execution.base import Job, Sandbox
 from wmrl_envs.outcome import Execution, ExecutionStatus
 
@@ -27,10 +26,6 @@ def check_mode(mode: str) -> None:
     """Raise `InvalidInput` unless `mode` is one that remembers executions."""
     if mode not in ("read", "read-write"):
         raise InvalidInput(f"cache={mode!r}: expected 'off', 'read' or 'read-write'.")
-
-
-class NotRecorded(InfrastructureError):
-    """A replay was asked for a run its store does not have; says nothing about the program."""
 
 
 class _PlainDisk(diskcache.Disk):
@@ -84,6 +79,10 @@ class ExecutionStore:
         self._cache.set(self._key(job, lock), value)
         self._cache.set(self._key(job, None), value)
 
+    @property
+    def where(self) -> Path:
+        return self.folder
+
     def close(self) -> None:
         self._cache.close()
 
@@ -99,13 +98,13 @@ class ExecutionStore:
 
     def _fingerprint(self, data_dir: Path) -> str:
         """Of the names and contents of a data folder; remembered as long as no size or time of modification changes."""
-        files = list(_files(data_dir))
+        files = list(walk(data_dir))
         stats = [(name, info.st_size, info.st_mtime_ns) for name, info in files]
         signature = hashlib.sha256(json.dumps([str(data_dir.resolve()), stats]).encode()).hexdigest()
         if signature not in self._fingerprints:
             remembered = self._cache.get(f"data-{signature}")
             if remembered is None:
-                remembered = _digest(data_dir, [name for name, _ in files]).encode()
+                remembered = fingerprint(data_dir).encode()
                 self._cache.set(f"data-{signature}", remembered)
             self._fingerprints[signature] = remembered.decode()
         return self._fingerprints[signature]
@@ -153,14 +152,20 @@ class ReplaySandbox(Sandbox):
     """Answers from recorded executions alone, at their recorded cost; runs nothing.
 
     Args:
-        store: the store, or its folder.
+        store: an `ExecutionStore` or its folder, or an `ExecutionBank` or its file.
         environment_lock: only executions in the environment with this lock (default: in any, the latest).
     """
 
     tier = "replay"
 
-    def __init__(self, store: ExecutionStore | str | Path | None = None, environment_lock: str | None = None):
-        self.store = store if isinstance(store, ExecutionStore) else ExecutionStore(store)
+    def __init__(self, store: ExecutionStore | ExecutionBank | str | Path | None = None, environment_lock: str | None = None):
+        self.store: ExecutionStore | ExecutionBank
+        if isinstance(store, (ExecutionStore, ExecutionBank)):
+            self.store = store
+        elif store is not None and (Path(store).is_file() or str(store).endswith(SUFFIX)):
+            self.store = ExecutionBank(store)
+        else:
+            self.store = ExecutionStore(store)
         self._lock = environment_lock
 
     @property
@@ -172,24 +177,8 @@ class ReplaySandbox(Sandbox):
             raise InvalidInput(f"The data directory {job.data_dir} does not exist or is no folder.")
         recorded = self.store.get(job, self._lock)
         if recorded is None:
-            raise NotRecorded(f"{self.store.folder} has no execution of this program on {job.data_dir} under these limits.")
+            raise NotRecorded(f"{self.store.where} has no execution of this program on {job.data_dir} under these limits.")
         return replace(recorded, tier=self.tier)
 
     def close(self) -> None:
         self.store.close()
-
-
-def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    for path, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            full = os.path.join(path, name)
-            yield os.path.relpath(full, folder), os.stat(full)
-
-
-def _digest(folder: Path, names: list[str]) -> str:
-    total = hashlib.sha256()
-    for name in names:
-        with open(folder / name, "rb") as f:
-            total.update(f"{name}\0{hashlib.file_digest(f, 'sha256').hexdigest()}\n".encode())
-    return total.hexdigest()

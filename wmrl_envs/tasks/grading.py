@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,8 @@ def grade(
     if run.status not in (ExecutionStatus.OK, ExecutionStatus.INVALID_SUBMISSION):
         return Outcome(run.status, feedback=feedback.render(run, limits=limits), **costs)
     data = run.submission if submission is None else submission
+    if data is None and run.graded is not None:
+        return _graded_before(competition, run, run.graded, limits, costs)
     if data is None:
         return Outcome(ExecutionStatus.INVALID_SUBMISSION, feedback=feedback.render(run, limits=limits), **costs)
     competition.require_ranking()
@@ -91,6 +94,17 @@ def grade(
             log.error("%s: %s: %s", competition.slug, error.message, error.details)
         text = feedback.render(run, error=problem, limits=limits)
         return Outcome(status, feedback=text, details={"error": f"{error.kind}: {error.details}"}, **costs)
+    return _scored(competition, run, raw, position, limits, costs)
+
+
+def _scored(
+    competition: Competition,
+    run: Execution,
+    raw: float,
+    position: Position,
+    limits: ExecutionLimits | None,
+    costs: dict[str, Any],
+) -> Outcome:
     text = feedback.render(run, position=None if competition.ranked_by_gap else position, raw_score=raw, limits=limits)
     return Outcome(
         ExecutionStatus.OK,
@@ -100,6 +114,22 @@ def grade(
         details=_details(competition, raw, position),
         **costs,
     )
+
+
+def _graded_before(
+    competition: Competition,
+    run: Execution,
+    graded: Mapping[str, Any],
+    limits: ExecutionLimits | None,
+    costs: dict[str, Any],
+) -> Outcome:
+    """The outcome of a recorded run of which only the metric's value was kept; it is ranked on the board of today."""
+    if "raw_score" not in graded:
+        details = {"error": graded["error"]}
+        return Outcome(ExecutionStatus.INVALID_SUBMISSION, feedback=graded["feedback"], details=details, **costs)
+    competition.require_ranking()
+    raw = math.nan if graded["raw_score"] is None else float(graded["raw_score"])
+    return _scored(competition, run, raw, _position(competition, raw), limits, costs)
 
 
 def _score(competition: Competition, data: bytes) -> tuple[float, Position]:
@@ -116,11 +146,15 @@ def _score(competition: Competition, data: bytes) -> tuple[float, Position]:
     except Exception as error:  # whatever it is, it is the grader's and must not be charged to the agent
         raise EvaluationError(f"Error during metric calculation: {type(error).__name__}: {error}") from error
     try:
-        if competition.board is None:  # DSBench has no leaderboards, only its relative gap
-            return raw, Position(min(competition.relative_gap(raw) or 0.0, 1.0))
-        return raw, competition.board.position(raw)
+        return raw, _position(competition, raw)
     except Exception as error:
         raise LeaderboardError(f"{type(error).__name__}: {error}") from error
+
+
+def _position(competition: Competition, raw: float) -> Position:
+    if competition.board is None:  # DSBench has no leaderboards, only its relative gap
+        return Position(min(competition.relative_gap(raw) or 0.0, 1.0))
+    return competition.board.position(raw)
 
 
 def _details(competition: Competition, raw: float, position: Position) -> dict[str, Any]:
