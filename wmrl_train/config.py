@@ -188,6 +188,8 @@ class OptimConfig(Section):
     is_cap: float = Field(default=2.0, ge=1)
     """Cap of the truncated importance weight learner / sampler."""
     tokens_per_micro_batch: int = Field(default=16384, ge=64)
+    offload: bool = False
+    """Keep the optimizer's moments in host memory between updates (8 bytes a trained weight of GPU memory less)."""
 
 
 class EvalConfig(Section):

@@ -11,20 +11,24 @@ import copy
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 from wmrl_envs.errors import WmrlError
 from wmrl_train import grpo
-from wmrl_train.config import OptimConfig
+from wmrl_train.config import Config, OptimConfig
+from wmrl_train.host_optimizer import HostAdamW
+from wmrl_train.ranks import Ranks
 from wmrl_train.records import Row
 
 log = logging.getLogger(__name__)
 CHUNK_ELEMENTS = 2**26  # logits held at a time
+L = TypeVar("L", bound="Learner")
 
 
 class NonFiniteLoss(WmrlError, FloatingPointError):
@@ -61,6 +65,18 @@ class _Batch:
     advantages: Tensor
     weights: Tensor
     origins: list[str]
+    counts: bool  # False: a rank with nothing left to do keeps step with the others
+
+
+class Whole(torch.nn.Module):
+    """A model whose forward is any computation with it: where FSDP's hooks sit, so that it may use every part of the model."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model = model
+
+    def forward(self, compute: Any, *arguments: Any) -> Any:
+        return compute(self.model, *arguments)
 
 
 class Learner:
@@ -72,6 +88,7 @@ class Learner:
         temperature: of the sampling; log-probabilities are those of the tempered distribution.
         horizon: tokens a trajectory can have at most, the constant of loss "dr_grpo".
         autocast: dtype of the forward pass (None: that of the weights).
+        ranks: the processes that learn together (see `ShardedLearner`); each takes its share of the samples.
     """
 
     def __init__(
@@ -83,25 +100,43 @@ class Learner:
         horizon: int = 1,
         autocast: torch.dtype | None = None,
         gradient_checkpointing: bool = False,
+        ranks: Ranks | None = None,
     ):
+        self.ranks = ranks or Ranks()
         self.model, self.config, self.temperature, self.horizon = model, config, temperature, horizon
         self.autocast = autocast
         self.updates = 0
         self._is_lora = hasattr(model, "disable_adapter")
-        self._reference = None if config.kl_coef == 0 or self._is_lora else copy.deepcopy(model).eval().requires_grad_(False)
+        keeps_reference = config.kl_coef > 0 and not self._is_lora
+        self._policy = Whole(model)
+        self._reference = Whole(copy.deepcopy(model).eval().requires_grad_(False)) if keeps_reference else None
         self._gradient_checkpointing = gradient_checkpointing
         if gradient_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             if self._is_lora:
                 model.enable_input_require_grads()
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
         self._plain_head = _head_is_plain(model)
         if not self._plain_head:
             log.warning(
                 "%s does more than a matrix product after its last hidden state; log-probabilities are not chunked.",
                 type(model).__name__,
             )
+        for whole in (self._policy, self._reference):
+            if whole is not None:
+                self._place(whole)
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        adamw: type[torch.optim.AdamW] = HostAdamW if config.offload else torch.optim.AdamW
+        self.optimizer = adamw(self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+
+    @classmethod
+    def from_config(cls: type[L], model: Any, config: Config, **options: Any) -> L:
+        """The learner of a run."""
+        return cls(
+            model, config.optim, temperature=config.rollout.temperature,
+            horizon=config.rollout.max_new_tokens * config.tasks.max_turns,
+            autocast=torch.bfloat16 if config.policy.dtype == "bfloat16" else None,
+            gradient_checkpointing=config.policy.gradient_checkpointing, **options,
+        )  # fmt: skip
 
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
         """One optimizer step an epoch; returns the scalars to log.
@@ -114,25 +149,25 @@ class Learner:
         if not samples:
             return {"tokens": 0.0}
         self.model.train(self._gradient_checkpointing)
-        batches = [
-            self._batch(chunk, samples)
-            for chunk in micro_batches([len(s.row.ids) for s in samples], samples, config.tokens_per_micro_batch)
-        ]
+        batches = [self._batch(chunk, samples) for chunk in self._micro_batches(samples)]
         old = [self._no_grad_logprobs(b) for b in batches] if config.epochs > 1 else [None] * len(batches)
         for group in self.optimizer.param_groups:
             group["lr"] = config.lr * min(1.0, (self.updates + 1) / max(config.warmup_steps, 1))
         totals: dict[str, float] = {}
         for _ in range(config.epochs):
             totals = {}
+            problems: list[str] = []
             self.optimizer.zero_grad(set_to_none=True)
             for batch, before in zip(batches, old, strict=True):
-                for key, value in self._backward(batch, before).items():
+                values, problem = self._backward(batch, before)
+                problems += [problem] if problem else []
+                for key, value in values.items():
                     totals[key] = totals.get(key, 0.0) + value
-            norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm))
+            self._check(self.ranks.gather(problems))
+            totals = self.ranks.sum(totals)
+            norm = _clip(self.parameters, config.max_grad_norm)
             if not math.isfinite(norm):
-                raise NonFiniteLoss(
-                    f"The gradient is {norm} at update {self.updates + 1}; nothing was changed. Lower optim.lr, or look at the rollouts of this step."
-                )
+                self._check([f"The gradient is {norm} at update {self.updates + 1}; nothing was changed. Lower optim.lr, or look at the rollouts of this step."])  # fmt: skip
             self.optimizer.step()
             totals["grad_norm"] = norm
         self.optimizer.zero_grad(set_to_none=True)
@@ -155,10 +190,27 @@ class Learner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = int(state["updates"])
 
+    def close(self) -> None:
+        """Nothing to release here."""
+
+    # -- what several ranks do otherwise ----------------------------------------------------------------------------
+    def _place(self, whole: Whole) -> None:
+        """Called with the policy and the reference before the optimizer is made."""
+
+    def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
+        """This rank's share, in as many micro-batches as every other rank has: one without weight where there is nothing left."""
+        ordered = sorted(samples, key=lambda s: len(s.row.ids))
+        shares = [ordered[rank :: self.ranks.size] for rank in range(self.ranks.size)]
+        budget = self.config.tokens_per_micro_batch
+        batches = [micro_batches([len(s.row.ids) for s in share], share, budget) for share in shares]
+        idle = max(map(len, batches)) - len(batches[self.ranks.rank])
+        return batches[self.ranks.rank] + [[replace(ordered[0], weight=0.0, length=0)]] * idle
+
     # -- one micro-batch ---------------------------------------------------------------------------------------------
-    def _backward(self, batch: _Batch, old: Tensor | None) -> dict[str, float]:
+    def _backward(self, batch: _Batch, old: Tensor | None) -> tuple[dict[str, float], str | None]:
+        """Add to the gradient; returns sums to log, and what is wrong if the loss is not finite."""
         config = self.config
-        logprobs, entropies = self._forward(self.model, batch)
+        logprobs, entropies = self._policy(self._forward, batch)
         current = logprobs.detach()
         before = current if old is None else old
         importance = grpo.truncated_importance_weights(before, batch.behaviour, config.is_cap)
@@ -172,22 +224,21 @@ class Learner:
         if config.kl_coef > 0:
             divergence = grpo.k3(logprobs, self._reference_logprobs(batch))
             loss = loss + config.kl_coef * (batch.weights * divergence).sum()
-        if not torch.isfinite(loss):
-            raise NonFiniteLoss(self._blame(batch, per_token + divergence + entropies))
-        loss.backward()
+        problem = None if torch.isfinite(loss) else self._blame(batch, per_token + divergence + entropies)
+        (loss * self.ranks.size).backward()  # FSDP divides the sum over the ranks by their number
+        if not batch.counts:
+            return {}, None
         clipped = grpo.clipped(current[:, None], before[:, None], batch.advantages, config.clip_low, config.clip_high)
         return {
             "loss": float(loss.detach()),
             "policy_loss": float(policy_loss.detach()),
             "entropy": float(entropies.detach().sum()),
             "kl": float(divergence.detach().sum()),
-            "mismatch_kl": float(grpo.k3(batch.behaviour, current).sum())
-            if old is None
-            else float(grpo.k3(batch.behaviour, old).sum()),
+            "mismatch_kl": float(grpo.k3(batch.behaviour, before).sum()),
             "importance": float(importance.sum()),
             "clip_fraction": float(clipped.sum()),
             "tokens": float(len(current)),
-        }
+        }, problem
 
     def _forward(self, model: Any, batch: _Batch) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each sampled position, (N,) and (N,)."""
@@ -213,14 +264,15 @@ class Learner:
 
     @torch.no_grad()
     def _no_grad_logprobs(self, batch: _Batch) -> Tensor:
-        return self._forward(self.model, batch)[0]
+        return self._policy(self._forward, batch)[0]
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: _Batch) -> Tensor:
         if self._is_lora:
             with self.model.disable_adapter():
-                return self._forward(self.model, batch)[0]
-        return self._forward(self._reference, batch)[0]
+                return self._policy(self._forward, batch)[0]
+        assert self._reference is not None
+        return self._reference(self._forward, batch)[0]
 
     def _batch(self, chunk: Sequence[Sample], everything: Sequence[Sample]) -> _Batch:
         device = self.model.device
@@ -247,7 +299,13 @@ class Learner:
             advantages=torch.tensor([s.advantage for s in chunk], device=device).repeat_interleave(sampled.sum(-1)),
             weights=weights[sampled],
             origins=[s.origin for s in chunk],
+            counts=any(s.length for s in chunk),
         )
+
+    def _check(self, problems: list[str]) -> None:
+        if problems:
+            self.optimizer.zero_grad(set_to_none=True)
+            raise NonFiniteLoss(problems[0])
 
     def _blame(self, batch: _Batch, per_token: Tensor) -> str:
         rows = torch.arange(len(batch.origins), device=per_token.device).repeat_interleave(batch.sampled.sum(-1))
@@ -272,6 +330,12 @@ def micro_batches(lengths: Sequence[int], items: Sequence[Any], budget: int) -> 
         else:
             batches.append([items[i]])
     return batches
+
+
+def _clip(parameters: list[Tensor], max_norm: float) -> float:
+    """Scale the gradients to at most `max_norm` in place; returns the norm over all parameters and all shards."""
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
 
 def _head_stats(head: Any, states: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
