@@ -27,12 +27,16 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generation:
-    """One completion: sampled ids (a final stop id included), the log-probability of each under the sampling distribution, text without the stop id."""
+    """One completion: sampled ids (a final stop id included), the log-probability of each under the sampling distribution, text without the stop id.
+
+    `choices`: for each id, the ids there were to choose from, if the sampling was restricted (to one: nothing was chosen).
+    """
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     text: str
     finish: Literal["stop", "length"] = "stop"
+    choices: tuple[tuple[int, ...], ...] | None = None
 
 
 @runtime_checkable

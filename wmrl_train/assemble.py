@@ -117,7 +117,8 @@ def _agent(config: Config, tokenizer: Any) -> Agent:
 def _sandbox(config: Config) -> Sandbox:
     from wmrl_envs.execution import make_sandbox
 
-    return make_sandbox(config.execution.sandbox, cache="read-write" if config.execution.cache else "off")
+    settings = config.execution
+    return make_sandbox(settings.sandbox, cache="read-write" if settings.cache else "off", store=settings.store)
 
 
 def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> OutcomeModel | None:

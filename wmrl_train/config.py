@@ -68,6 +68,8 @@ class TasksConfig(Section):
 class ExecutionConfig(Section):
     sandbox: str = "auto"
     """"auto", "process", "docker" or "replay"."""
+    store: str | None = None
+    """Where recorded executions are: the folder of a store, or the file of an execution bank (for "replay")."""
     timeout_s: float = Field(default=1200.0, gt=0)
     memory_mb: int = Field(default=4096, ge=64)
     workers: int | None = Field(default=None, ge=1)

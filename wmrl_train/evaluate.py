@@ -22,6 +22,7 @@ from wmrl_envs.world_models.base import TaskContext
 from wmrl_train.agents.base import Agent
 from wmrl_train.aggregate import Table, aggregate
 from wmrl_train.trajectories import Trajectory, Turn
+from wmrl_train.trie import restriction
 
 
 @dataclass(eq=False)
@@ -94,7 +95,9 @@ class EnginePolicy:
                     f"The first prompt of {c.context.task} has {len(c.state.ids)} tokens, and the context of the model is {limit}: "
                     "take a model with a longer context."
                 )
-        made = self._engine.generate([c.state.ids for c in fits], self._sampling, [c.turn_seed for c in fits]) if fits else []
+        prompts, seeds = [c.state.ids for c in fits], [c.turn_seed for c in fits]
+        within = restriction(self._agent, [c.context for c in fits])
+        made = self._engine.generate(prompts, self._sampling, seeds, **within) if fits else []
         answers: dict[int, str] = {}
         for c, generation in zip(fits, made, strict=True):
             c.state.ids += generation.ids

@@ -11,18 +11,31 @@ from wmrl_envs.world_models.base import TaskContext
 
 @dataclass
 class Row:
-    """A sequence for the learner: `ids`, and for each whether the agent sampled it and with which log-probability (0.0 elsewhere)."""
+    """A sequence for the learner: `ids`, and for each whether the agent sampled it and with which log-probability (0.0 elsewhere).
+
+    `choices`: of an agent that was restricted, the ids each sampled token was chosen from (else empty).
+    """
 
     ids: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    choices: list[list[int]] = field(default_factory=list)
 
-    def add(self, ids: Any, logprobs: Any = None) -> None:
-        """Append ids that were given (`logprobs` None) or sampled."""
+    def add(self, ids: Any, logprobs: Any = None, choices: Any = None) -> None:
+        """Append ids that were given (`logprobs` None) or sampled, perhaps out of `choices`; what had no alternative counts as given."""
         ids = list(ids)
         self.ids += ids
-        self.sampled += [logprobs is not None] * len(ids)
         self.logprobs += [0.0] * len(ids) if logprobs is None else list(logprobs)
+        if choices is None:
+            self.sampled += [logprobs is not None] * len(ids)
+        else:
+            self.sampled += [len(c) > 1 for c in choices]
+            self.choices += [list(c) for c in choices if len(c) > 1]
+
+    @property
+    def n_needed(self) -> int:
+        """Length up to the last sampled token: nothing after it matters to the learner."""
+        return next((i + 1 for i in reversed(range(len(self.sampled))) if self.sampled[i]), 0)
 
     @property
     def n_sampled(self) -> int:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from wmrl_envs.world_models.base import OutcomeModel, TaskContext
 from wmrl_train.agents.base import Agent
 from wmrl_train.lanes import Busy, Lane
 from wmrl_train.records import Group, GroupPlan, Row, Trajectory, Turn
+from wmrl_train.trie import restriction
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +136,10 @@ class Roller:
             seeds = [_seed(m.plan.seed, m.index, turn) for m in room]
             prompts = [m.row.ids for m in room]
             version = self._engine.version
-            made = self._retried(lambda: self.generation.run(self._engine.generate, prompts, self._sampling, seeds))
+            generate: Callable[..., Any] = partial(
+                self._engine.generate, **restriction(self._agent, [m.context for m in room])
+            )
+            made = self._retried(lambda: self.generation.run(generate, prompts, self._sampling, seeds))
         except InfrastructureError as error:
             _fail(groups, room, f"generation failed: {error}")
             return
@@ -225,7 +230,7 @@ class _Member:
         prompt_tokens = len(self.row.ids)
         if len(generation.logprobs) != len(generation.ids) or not generation.ids:
             raise InvalidInput("The engine returned a completion without ids and log-probabilities, which training needs.")
-        self.row.add(generation.ids, generation.logprobs)
+        self.row.add(generation.ids, generation.logprobs, generation.choices)
         self._texts.append(generation.text)
         self.solution = self.env.propose(agent.act(generation.text))
         turn = Turn(self.solution.code, self.solution.problem, finish=generation.finish, version=version)

@@ -23,6 +23,7 @@ from wmrl_envs.engine import Generation, Prompt, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train.engines.encode import encode
 from wmrl_train.models import check_model
+from wmrl_train.trie import Node, Trie, tail
 
 SHARE_FROM = 32  # a common beginning of fewer tokens is not worth a pass of its own
 COMPACT_BELOW = 0.75  # finished rows leave the batch once fewer than this share of its rows is still sampling
@@ -63,8 +64,18 @@ class TransformersEngine:
         model, tokenizer = load_model(path, dtype=dtype, device=device)
         return cls(model, tokenizer, **options)
 
-    def generate(self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int] | None = None) -> list[Generation]:
-        """One completion a prompt, in order. A prompt is a list of ids, or of chat messages for the chat template."""
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        seeds: Sequence[int] | None = None,
+        tries: Sequence[Trie] | None = None,
+    ) -> list[Generation]:
+        """One completion a prompt, in order. A prompt is a list of ids, or of chat messages for the chat template.
+
+        `tries`: for each prompt, the completions it may have; the logits are masked to them, and what nothing is left to choose
+        of is not computed.
+        """
         if seeds is not None and len(seeds) != len(prompts):
             raise InvalidInput(f"generate() got {len(prompts)} prompts and {len(seeds)} seeds; expected one seed a prompt.")
         if seeds is None:
@@ -77,7 +88,8 @@ class TransformersEngine:
             chunk = order[start : start + self.batch_size]
             try:
                 with self.lock:
-                    made = self._generate([ids[i] for i in chunk], sampling, [seeds[i] for i in chunk])
+                    within = None if tries is None else [tries[i] for i in chunk]
+                    made = self._generate([ids[i] for i in chunk], sampling, [seeds[i] for i in chunk], within)
             except torch.OutOfMemoryError as error:
                 raise InfrastructureError(f"Generation of {len(chunk)} sequences failed: {error}") from error
             done.update(zip(chunk, made, strict=True))
@@ -97,7 +109,9 @@ class TransformersEngine:
         self._closed.set()
 
     @torch.inference_mode()
-    def _generate(self, prompts: list[list[int]], sampling: Sampling, seeds: list[int]) -> list[Generation]:
+    def _generate(
+        self, prompts: list[list[int]], sampling: Sampling, seeds: list[int], tries: list[Trie] | None
+    ) -> list[Generation]:
         model, device = self.model.eval(), self.model.device
         budget = [min(sampling.max_new_tokens, self.max_context - len(p)) for p in prompts]
         uniform = torch.from_numpy(np.stack([np.random.default_rng(s).random(max(budget)) for s in seeds])).to(device)
@@ -110,12 +124,18 @@ class TransformersEngine:
         logprobs = torch.zeros(tokens.shape, device=device)
         lengths = torch.zeros(len(prompts), dtype=torch.long, device=device)
         alive = torch.ones(len(prompts), dtype=torch.bool, device=device)  # a row of the batch that is still sampling
+        nodes = None if tries is None else [trie.root for trie in tries]
         for t in range(max(budget)):
             if self._closed.is_set():
                 raise InfrastructureError("The engine was closed during a generation.")
+            if nodes is not None:
+                logits = _masked(logits, [nodes[row] for row in rows.tolist()])
             token, logprob = sample(logits, uniform[rows, t], sampling.temperature, sampling.top_p)
             live = rows[alive]
             tokens[live, t], logprobs[live, t], lengths[live] = token[alive], logprob[alive], t + 1
+            if nodes is not None:
+                self._advance(nodes, rows[alive].tolist(), token[alive].tolist(), tokens, lengths, budget)
+                alive = alive & (lengths[rows] == t + 1)
             alive = alive & ~torch.isin(token, stops) & (t + 1 < limit[rows])
             n_alive = int(alive.sum())
             if n_alive == 0:
@@ -134,7 +154,21 @@ class TransformersEngine:
                 use_cache=True,
             )
             logits = output.logits[:, -1]
-        return self._finish(tokens.tolist(), logprobs.tolist(), lengths.tolist(), set(stops.tolist()))
+        return self._finish(tokens.tolist(), logprobs.tolist(), lengths.tolist(), set(stops.tolist()), tries)
+
+    @staticmethod
+    def _advance(
+        nodes: list[Node], rows: list[int], chosen: list[int], tokens: Tensor, lengths: Tensor, budget: list[int]
+    ) -> None:
+        """Follow the chosen tokens; a sequence with nothing left to choose is completed at once (with log-probability 0)."""
+        for row, token in zip(rows, chosen, strict=True):
+            nodes[row] = nodes[row].get(token, {})
+            rest = tail(nodes[row])
+            if rest:
+                at = int(lengths[row])
+                rest = rest[: budget[row] - at]
+                tokens[row, at : at + len(rest)] = torch.tensor(rest, device=tokens.device)
+                lengths[row] = at + len(rest)
 
     def _prefill(self, prompts: list[list[int]]) -> tuple[DynamicCache, Tensor, Tensor, Tensor]:
         """Cache, logits of the next token (B, V), attention mask (B, T) and last position (B,).
@@ -171,16 +205,22 @@ class TransformersEngine:
         return () if eos is None else (int(eos),)
 
     def _finish(
-        self, tokens: list[list[int]], logprobs: list[list[float]], lengths: list[int], stops: set[int]
+        self,
+        tokens: list[list[int]],
+        logprobs: list[list[float]],
+        lengths: list[int],
+        stops: set[int],
+        tries: list[Trie] | None,
     ) -> list[Generation]:
         made = []
-        for row, logprob, length in zip(tokens, logprobs, lengths, strict=True):
+        for i, (row, logprob, length) in enumerate(zip(tokens, logprobs, lengths, strict=True)):
             ids = tuple(row[:length])
+            choices = None if tries is None else tuple(tries[i].choices(ids))
             stopped = ids[-1] in stops
             text = self.tokenizer.decode(
                 ids[:-1] if stopped else ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
             )
-            made.append(Generation(ids, tuple(logprob[:length]), text, "stop" if stopped else "length"))
+            made.append(Generation(ids, tuple(logprob[:length]), text, "stop" if stopped else "length", choices))
         return made
 
 
@@ -193,6 +233,15 @@ def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
     longest = min(map(len, prompts)) - 1
     length = next((i for i in range(longest) if first[i] != last[i]), longest)
     return length if length >= SHARE_FROM else 0
+
+
+def _masked(logits: Tensor, nodes: Sequence[Node]) -> Tensor:
+    """Logits (B, V) with everything but what may follow each row's node at minus infinity; rows that have ended stay as they are."""
+    rows = [i for i, node in enumerate(nodes) for _ in node]
+    allowed = torch.full_like(logits, float("-inf"))
+    allowed[[i for i, node in enumerate(nodes) if not node]] = 0.0
+    allowed[rows, [token for node in nodes for token in node]] = 0.0
+    return logits + allowed
 
 
 def sample(logits: Tensor, uniform: Tensor, temperature: float, top_p: float = 1.0) -> tuple[Tensor, Tensor]:
