@@ -66,6 +66,7 @@ class _Batch:
     weights: Tensor
     origins: list[str]
     counts: bool  # False: a rank with nothing left to do keeps step with the others
+    choices: Tensor | None = None  # (N, A): the ids each was chosen from, -1 beyond, where the policy was restricted
 
 
 class Whole(torch.nn.Module):
@@ -199,10 +200,10 @@ class Learner:
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
         """This rank's share, in as many micro-batches as every other rank has: one without weight where there is nothing left."""
-        ordered = sorted(samples, key=lambda s: len(s.row.ids))
+        ordered = sorted(samples, key=lambda s: s.row.n_needed)
         shares = [ordered[rank :: self.ranks.size] for rank in range(self.ranks.size)]
         budget = self.config.tokens_per_micro_batch
-        batches = [micro_batches([len(s.row.ids) for s in share], share, budget) for share in shares]
+        batches = [micro_batches([s.row.n_needed for s in share], share, budget) for share in shares]
         idle = max(map(len, batches)) - len(batches[self.ranks.rank])
         return batches[self.ranks.rank] + [[replace(ordered[0], weight=0.0, length=0)]] * idle
 
@@ -249,13 +250,15 @@ class Learner:
                 logits = inner(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).logits[:, :-1][
                     batch.sampled
                 ]
-                return _token_stats(logits, batch.targets, self.temperature)
+                return _token_stats(logits, batch.targets, self.temperature, batch.choices)
             hidden = inner.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).last_hidden_state
             states, head = hidden[:, :-1][batch.sampled], inner.get_output_embeddings()
             size = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
             pieces = []
             for at in range(0, len(states), size):
-                arguments = (head, states[at : at + size], batch.targets[at : at + size], self.temperature)
+                part = slice(at, at + size)
+                choices = None if batch.choices is None else batch.choices[part]
+                arguments = (head, states[part], batch.targets[part], self.temperature, choices)
                 one_chunk = len(states) <= size or not torch.is_grad_enabled()
                 pieces.append(
                     _head_stats(*arguments) if one_chunk else checkpoint(_head_stats, *arguments, use_reentrant=False)
@@ -276,10 +279,10 @@ class Learner:
 
     def _batch(self, chunk: Sequence[Sample], everything: Sequence[Sample]) -> _Batch:
         device = self.model.device
-        width = max(len(s.row.ids) for s in chunk)
+        width = max(s.row.n_needed for s in chunk)
 
         def padded(values: list[list[Any]], dtype: torch.dtype) -> Tensor:
-            return torch.tensor([v + [0] * (width - len(v)) for v in values], dtype=dtype, device=device)
+            return torch.tensor([v[:width] + [0] * (width - len(v)) for v in values], dtype=dtype, device=device)
 
         ids = padded([s.row.ids for s in chunk], torch.long)
         sampled = padded([s.row.sampled for s in chunk], torch.bool)[:, 1:]
@@ -300,6 +303,7 @@ class Learner:
             weights=weights[sampled],
             origins=[s.origin for s in chunk],
             counts=any(s.length for s in chunk),
+            choices=_padded_choices([c for s in chunk for c in s.row.choices], device),
         )
 
     def _check(self, problems: list[str]) -> None:
@@ -332,19 +336,32 @@ def micro_batches(lengths: Sequence[int], items: Sequence[Any], budget: int) -> 
     return batches
 
 
+def _padded_choices(choices: list[list[int]], device: Any) -> Tensor | None:
+    if not choices:
+        return None
+    width = max(map(len, choices))
+    return torch.tensor([c + [-1] * (width - len(c)) for c in choices], device=device)
+
+
 def _clip(parameters: list[Tensor], max_norm: float) -> float:
     """Scale the gradients to at most `max_norm` in place; returns the norm over all parameters and all shards."""
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
     return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
 
-def _head_stats(head: Any, states: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    return _token_stats(head(states), targets, temperature)
+def _head_stats(
+    head: Any, states: Tensor, targets: Tensor, temperature: float, choices: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    return _token_stats(head(states), targets, temperature, choices)
 
 
-def _token_stats(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """(log-probability of the target, entropy) a row of logits (N, V), in float32."""
-    logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
+def _token_stats(logits: Tensor, targets: Tensor, temperature: float, choices: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(log-probability of the target, entropy) a row of logits (N, V), in float32; of the logits restricted to `choices` (N, A)."""
+    logits = logits.float() / temperature
+    if choices is not None:
+        targets = (choices == targets[:, None]).int().argmax(-1)
+        logits = logits.gather(-1, choices.clamp(min=0)).masked_fill(choices < 0, torch.finfo(torch.float32).min)
+    logprobs = torch.log_softmax(logits, dim=-1)
     return logprobs.gather(-1, targets[:, None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
 
 
