@@ -3,8 +3,9 @@ import pytest
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.base import Episode, RewardModel
+from wmrl_envs.world_models.frames import dense_reward
 from wmrl_train.agents.vla.demonstrations import Demonstration
-from wmrl_train.agents.vla.progress import ProgressModel, dense_reward
+from wmrl_train.agents.vla.progress import ProgressModel
 
 
 def bars(fill, seed):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,35 +18,9 @@ from torch.nn import functional
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.base import Episode
+from wmrl_envs.world_models.frames import BINS, FRAMES, Form, check_form, dense_reward, episode_frames
 from wmrl_train.agents.vla.demonstrations import Demonstration
 from wmrl_train.agents.vla.vision import resize
-
-Form = Literal["potential", "final", "max", "success"]
-BINS = 10
-FRAMES = 8
-
-
-def subsample(count: int, frames: int = FRAMES) -> np.ndarray:
-    """Indices of `frames` frames spread evenly over `count`, first and last included, repeated where there are too few.
-
-    >>> subsample(15).tolist(), subsample(3, 4).tolist()
-    ([0, 2, 4, 6, 8, 10, 12, 14], [0, 1, 1, 2])
-    """
-    return np.linspace(0, count - 1, frames).round().astype(int)
-
-
-def dense_reward(progress: np.ndarray, success: np.ndarray, form: Form, k: int = 2) -> np.ndarray:
-    """A score in [0, 1] from progress (n, frames) and success probabilities (n,).
-
-    potential: mean of the last k frames minus mean of the first k (not below 0). final: the last frame. max: the best frame.
-    """
-    if form == "success":
-        return success
-    if form == "final":
-        return progress[:, -1]
-    if form == "max":
-        return progress.max(axis=1)
-    return np.clip(progress[:, -k:].mean(axis=1) - progress[:, :k].mean(axis=1), 0.0, 1.0)
 
 
 class _Network(nn.Module):
@@ -73,9 +47,7 @@ class ProgressModel:
     """
 
     def __init__(self, form: Form = "potential", *, size: int = 32, width: int = 16, seed: int = 0):
-        if form not in get_args(Form):
-            raise InvalidInput(f"form={form!r}: expected one of {', '.join(get_args(Form))}.")
-        self.form, self.size, self.width = form, size, width
+        self.form, self.size, self.width = check_form(form), size, width
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.network = _Network(width)
@@ -119,7 +91,7 @@ class ProgressModel:
     @torch.no_grad()
     def read(self, episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:
         """Progress (n, 8) in [0, 1] of eight frames of each episode, and the probability (n,) that it succeeded."""
-        pixels = torch.stack([self._pixels([e.observations[i] for i in subsample(len(e.observations))]) for e in episodes])
+        pixels = torch.stack([self._pixels(episode_frames(e)) for e in episodes])
         first = pixels[:, :1].expand_as(pixels)
         logits, success = self.network(pixels.flatten(0, 1), first.flatten(0, 1))
         centres = torch.linspace(0, 1, BINS)
@@ -150,7 +122,7 @@ class ProgressModel:
                 state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except Exception as error:
             raise InvalidInput(f"{path}: not a readable progress model ({error}).") from None
-        model = cls(header["form"], size=int(header["size"]), width=int(header["width"]))
+        model = cls(check_form(header["form"]), size=int(header["size"]), width=int(header["width"]))
         model.network.load_state_dict(state)
         model.network.eval()
         return model
