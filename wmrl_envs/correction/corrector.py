@@ -25,6 +25,8 @@ class Corrector:
         debias: calibrate predictions. denoise: weight anchors by rho (False: rho is 1).
         fusion: "ivw" (Equation 5), "cv" (control variate: unbiased however wrong the world model), "auto" (whichever has
             the lower estimated mean squared error) or "none" (plain mean over groups).
+        prequential: residuals by the map as it was before their pair; False: by the map refitted with it, which flatters the
+            residual noise and so rho (for comparison).
         audit: keep an `AnchorAudit`.
 
     A training step calls `advantages` for its batch, then `observe` with the pairs of its anchor groups.
@@ -50,11 +52,12 @@ class Corrector:
         score_range: ScoreRange = (0.0, 1.0),
         per_task: bool = False,
         two_stage: bool = False,
+        prequential: bool = True,
         audit: bool = True,
     ):
         if fusion not in get_args(Fusion):
             raise InvalidInput(f"fusion={fusion!r}: expected one of {', '.join(get_args(Fusion))}.")
-        self.debias, self.denoise, self.fusion = debias, denoise, fusion
+        self.debias, self.denoise, self.fusion, self.prequential = debias, denoise, fusion, prequential
         self.recalibrator = Recalibrator(
             min_pairs, refit_every, direction, levels, score_range, per_task=per_task, two_stage=two_stage
         )
@@ -121,6 +124,8 @@ class Corrector:
         real = np.asarray(true, dtype=float)
         if not self.debias:
             residuals = np.asarray(predicted, dtype=float) - real
+        elif not self.prequential:
+            residuals = self.recalibrator.transform(predicted, task) - real
         self.fusion_weight.update(residuals, real, group)
         if self.audit is not None:
             self.audit.update(real + residuals, real, group=group, task=task, watch=was_ready)
