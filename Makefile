@@ -4,6 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LIBERO := $(VENV)/.installed-libero
+RAY := $(VENV)/.installed-ray
+# In one process: each simulator holds a gigabyte. What is skipped says why.
+LIBERO_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/libero
 WORKERS ?= 2
 RUN ?= runs/demo
 # Threads that spin while they wait take the cores from the sandbox.
@@ -15,8 +19,12 @@ export OMP_WAIT_POLICY := passive
 demo: setup  ## train with WMRL on the built-in competitions and print where the report is
 	$(BIN)/wmrl train demo --run-dir $(RUN) $(if $(wildcard $(RUN)/checkpoints/*),--resume,)
 
-test: setup  ## the suite that CI runs
+test: setup $(LIBERO)  ## the suite that CI runs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu and not vllm and not libero"
+	$(LIBERO_TEST) -m "libero and not slow"
+
+test-libero: $(LIBERO)  ## the simulator's tests
+	$(LIBERO_TEST) -m "libero and not slow"
 
 setup: $(STAMP) sandbox data
 
@@ -28,6 +36,10 @@ $(STAMP): pyproject.toml constraints-cpu.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints-cpu.txt --editable '.[train,docker,sb3,dev]'
 	touch $@
 
+$(LIBERO): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints-cpu.txt --editable '.[libero]' && touch $@ || \
+	  echo "The extra [libero] could not be installed, pip says why above: the simulator's tests will be skipped."
+
 sandbox: $(STAMP)  ## the environment that solutions run in, apart from ours
 	$(BIN)/wmrl sandbox build
 
@@ -37,8 +49,9 @@ data: $(STAMP)  ## the 18 built-in competitions
 lint: $(STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-slow: setup
+slow: setup $(LIBERO)
 	$(BIN)/python -m pytest -m "slow and not gpu and not vllm and not libero"
+	$(LIBERO_TEST) -m "slow and libero"
 
 VLLM := .venv-vllm
 VLLM_ENVIRONMENT := VLLM_CPU_KVCACHE_SPACE=1 VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_NO_USAGE_STATS=1 \

@@ -58,6 +58,16 @@ def test_a_rollout_is_a_function_of_seed_and_actions(env):
     assert not np.array_equal(first[0]["image"], first[-1]["image"])
 
 
+def test_seconds_are_told_and_do_not_tell_episodes_apart(env):
+    env.reset(seed=3)
+    first = env.step(actions(0)[0])[4]
+    env.reset(seed=3)
+    second = env.step(actions(0)[0])[4]
+    assert isinstance(first["wmrl"]["wall_s"], float)
+    assert 0 < float(first["wmrl"]["wall_s"]) != float(second["wmrl"]["wall_s"])
+    assert first == second
+
+
 def test_seeds_draw_from_the_split_and_options_pick_any_state(env):
     drawn = {env.reset(seed=s)[1]["wmrl"]["init_state"] for s in range(6)}
     assert drawn <= set(range(16))

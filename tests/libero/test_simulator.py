@@ -70,3 +70,15 @@ def test_global_random_numbers_are_left_alone(simulator, task):
 def test_a_state_of_another_task_is_refused(simulator):
     with pytest.raises(InvalidInput, match="another task"):
         simulator.reset(np.zeros(5))
+
+
+def test_meshes_left_out_change_pictures_and_not_physics(simulator, task):  # the last: it changes the fixture
+    state, moves = catalog.initial_states(task)[0], np.random.default_rng(1).uniform(-1, 1, (8, 7))
+    simulator.reset(state)
+    whole, *_ = simulator.run(moves)
+    end = physics(simulator)
+    simulator._hide_meshes(5000)
+    simulator.reset(state)
+    sparse, *_ = simulator.run(moves)
+    assert np.array_equal(physics(simulator), end)
+    assert not np.array_equal(whole["image"], sparse["image"])

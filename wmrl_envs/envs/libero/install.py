@@ -152,7 +152,8 @@ def _attempt(name: str, probe: object) -> tuple[str, bool, str]:
         return name, False, str(error)
 
 
-def _libraries() -> str:
+def require_libraries() -> str:
+    """Raise when OpenCV, which LIBERO imports, would miss a system library."""
     absent = sorted(package for library, package in _CV2.items() if not ctypes.util.find_library(library))
     if absent:
         raise InfrastructureError(f"OpenCV, which LIBERO imports, misses system libraries: apt-get install {' '.join(absent)}.")
@@ -178,6 +179,6 @@ def check() -> list[tuple[str, bool, str]]:
         _attempt("LIBERO package", package_root),
         _attempt("MuJoCo version", require_mujoco),
         _attempt("LIBERO assets", assets_root),
-        _attempt("system libraries", _libraries),
+        _attempt("system libraries", require_libraries),
         _attempt("renderer", _picture),
     ]

@@ -27,17 +27,19 @@ ACTION_SIZE = 7  # end-effector translation (3), rotation (3), gripper: -1 open,
 IDLE = np.array([0, 0, 0, 0, 0, 0, -1.0])
 _CAMERAS = {"image": "agentview", "wrist_image": "robot0_eye_in_hand"}
 _REMEMBERED_STARTS = 64
+_UNDRAWN = 5  # a group of geoms that robosuite's cameras do not show
 _FIXTURE_SEED = 0  # robosuite samples where fixtures stand from numpy's global generator; upstream evaluations seed it with 0
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What to simulate: a BDDL file, picture size in pixels (None: no pictures, no renderer), cameras, texture size."""
+    """What to simulate: a BDDL file, picture size in pixels (None: no pictures, no renderer), cameras, texture size, mesh limit."""
 
     bddl: str
     image_size: int | None = 224
     wrist_image: bool = False
     texture_size: int | None = None
+    mesh_faces: int | None = None
 
     @property
     def cameras(self) -> tuple[str, ...]:
@@ -91,6 +93,8 @@ class Simulator:
         self._env = self._upstream.env
         self._substeps = int(self._env.control_timestep / self._env.model_timestep)
         self._starts: OrderedDict[tuple[bytes, bytes, int], Snapshot] = OrderedDict()
+        if scene.mesh_faces is not None:
+            self._hide_meshes(scene.mesh_faces)
 
     # -- episodes -----------------------------------------------------------------------------------------------------
     def reset(self, state: np.ndarray, gripper: np.ndarray | None = None, settle_steps: int = 10) -> dict[str, np.ndarray]:
@@ -198,6 +202,13 @@ class Simulator:
         if self.scene.image_size is None:
             raise InvalidInput("image_size=None builds no renderer; give a size in pixels to draw pictures.")
         return self._env.sim.render(camera_name=_CAMERAS[camera], width=size, height=size)
+
+    def _hide_meshes(self, faces: int) -> None:
+        """Leave meshes with more faces undrawn: the time of a picture on a CPU goes into their vertices, whatever its size."""
+        model, _ = self._raw()
+        for i in range(model.ngeom):
+            if model.geom_dataid[i] >= 0 and model.mesh_facenum[model.geom_dataid[i]] > faces:
+                model.geom_group[i] = _UNDRAWN
 
     def privileged(self) -> dict[str, Any]:
         """What scripted controllers may know: "goal" predicates, "eef" position, "bodies" name -> position, "joints" name -> position."""
