@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import string
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,13 @@ def tiny_model(seed: int = 0) -> tuple[Any, Any]:
         num_key_value_heads=2, max_position_embeddings=512, eos_token_id=1, pad_token_id=0, initializer_range=0.2,
     )  # fmt: skip
     return LlamaForCausalLM(config).eval(), fast
+
+
+def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Two processes on this machine that run `arguments` (a script, or `-m` and a module)."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=850, check=False)
 
 
 class ObedientSandbox(Sandbox):

@@ -6,10 +6,10 @@ import difflib
 import inspect
 import logging
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from functools import partial
 from typing import Any
 
 from wmrl_envs.engine import Engine, Generation, Prompt, Sampling
@@ -21,25 +21,23 @@ from wmrl_train.agents.base import Agent
 from wmrl_train.choose import choose_tasks
 from wmrl_train.config import Config, TasksConfig
 from wmrl_train.models import check_model, model_path
+from wmrl_train.learner import Learner
 from wmrl_train.trainer import Parts
+from wmrl_train.ranks import Ranks
 
 log = logging.getLogger(__name__)
 
 
-def build(config: Config) -> Parts:
-    """Everything `config` names. Nothing is left running if a part fails.
+def build(config: Config, ranks: Ranks = Ranks()) -> Parts:  # noqa: B008 - immutable
+    """Everything `config` names, with a learner over all `ranks`. Nothing is left running if a part fails.
 
     Raises:
         InvalidInput, DataNotBuilt, MissingExtra, IsolationError: one sentence on what is wrong and how to fix it.
     """
     path = check_model(config.policy.model)  # before anything slow is imported or started
-    import torch
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
-    torch.manual_seed(config.run.seed)
     train = resolve_tasks(config.tasks, config.tasks.train, "tasks.train")
     held_out = resolve_tasks(config.tasks, config.tasks.held_out, "tasks.held_out") if config.eval.held_out else []
     with ExitStack() as undo:
@@ -57,11 +55,19 @@ def build(config: Config) -> Parts:
 
     return Parts(
         model, tokenizer, engine, agent, lambda task: make_env(task, **kwargs), world_model, train, evaluate, workers,
-        close=[engine.close, sandbox.close],
+        close=[engine.close, sandbox.close], make_learner=_make_learner(ranks),
     )  # fmt: skip
 
 
 def resolve_tasks(config: TasksConfig, wanted: str | Sequence[str], key: str) -> list[str]:
+def _make_learner(ranks: Ranks) -> Callable[[Any, Config], Learner]:
+    if ranks.size == 1:
+        return Learner.from_config
+    from wmrl_train.sharded import ShardedLearner
+
+    return partial(ShardedLearner.from_config, ranks=ranks)
+
+
     """Slugs of prepared tasks (see `choose_tasks`); how many of a split are left out is in the log."""
     prepared, missing = choose_tasks(wanted, config.data_dir, config.source, key)
     if missing:
@@ -79,13 +85,18 @@ def env_kwargs(config: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:
-    from wmrl_train.engines import make_engine
-    from wmrl_train.engines.transformers import TransformersEngine, load_model
+def load_policy(config: Config, device: str) -> tuple[Any, Any]:
+    """The policy and its tokenizer; equal on every process, new adapters included."""
+    import torch
+
+    from wmrl_train.engines.transformers import load_model
 
     policy = config.policy
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+    torch.manual_seed(config.run.seed)
     # Weights stay float32 also for dtype bfloat16 (autocast): a learning rate of 1e-6 would vanish in bfloat16 weights.
-    model, tokenizer = load_model(path, device=policy.device)
+    model, tokenizer = load_model(check_model(policy.model), device=device)
     if policy.lora is not None:
         from peft import LoraConfig, get_peft_model
 
@@ -95,6 +106,15 @@ def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:
         )  # fmt: skip
         model = get_peft_model(model, lora).eval()
     if policy.engine == "transformers":
+    return model, tokenizer
+
+
+def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:
+    from wmrl_train.engines import make_engine
+    from wmrl_train.engines.transformers import TransformersEngine
+
+    policy = config.policy
+    model, tokenizer = load_policy(config, policy.device)
         given = _known_options(TransformersEngine, "policy.engine_options", policy.engine_options)
         engine: Engine = TransformersEngine(model, tokenizer, **({"batch_size": config.rollout.batch_size} | given))
     else:

@@ -55,6 +55,7 @@ class Parts:
 
     Attributes:
         evaluate: (step) -> JSON-able results of really executing samples, or None.
+        make_learner: of this process alone, or one that other processes follow.
         close: called at the end, last one first.
     """
 
@@ -67,6 +68,7 @@ class Parts:
     tasks: Sequence[str]
     evaluate: Callable[[int], dict[str, Any]] | None = None
     execution_workers: int = 1
+    make_learner: Callable[[Any, Config], Learner] = Learner.from_config
     close: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -86,12 +88,8 @@ class Trainer:
         self.config, self.parts, self.run_dir = config, parts, run
         self.progress = progress or Progress.quiet()
         self.trackers = Trackers(config, run.path)
-        optim, rollout, correction = config.optim, config.rollout, config.correction
-        self.learner = Learner(
-            parts.model, optim, temperature=rollout.temperature, horizon=rollout.max_new_tokens * config.tasks.max_turns,
-            autocast=torch.bfloat16 if config.policy.dtype == "bfloat16" else None,
-            gradient_checkpointing=config.policy.gradient_checkpointing,
-        )  # fmt: skip
+        rollout, correction = config.rollout, config.correction
+        self.learner = parts.make_learner(parts.model, config)
         self.corrector = Corrector(
             min_pairs=correction.min_pairs, refit_every=correction.refit_every, direction=correction.direction,
             levels=correction.levels, w_max=correction.w_max, debias=correction.debias, denoise=correction.denoise,
@@ -313,10 +311,11 @@ class Trainer:
             "pending": [[step, [group.as_dict() for group in future.result()]] for step, future in self.pending],
             "logs": self.run_dir.sizes(),
         }
-        return checkpoint.save(
-            self.run_dir.checkpoints, self.step, model=self.parts.model, tokenizer=self.parts.tokenizer,
-            optimizer=self.learner.state_dict(), state=state, keep=self.config.train.keep_checkpoints,
-        )  # fmt: skip
+        with self._undisturbed():
+            return checkpoint.save(
+                self.run_dir.checkpoints, self.step, model=self.parts.model, tokenizer=self.parts.tokenizer,
+                optimizer=self.learner.state_dict(), state=state, keep=self.config.train.keep_checkpoints,
+            )  # fmt: skip
 
     def load(self, saved: checkpoint.Checkpoint) -> None:
         """Continue from a checkpoint: all state, and the logs cut back to it."""
@@ -341,12 +340,13 @@ class Trainer:
         self.roller.close()
         while self.parts.close:
             self.parts.close.pop()()
+        self.learner.close()
         self.trackers.close()
 
     # -- interruption ------------------------------------------------------------------------------------------------
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C ends the run at once while it rolls out, and after the update while it learns. Only in the main thread."""
+        """Ctrl-C ends the run at once while it rolls out, and after the update or the checkpoint while one is made. Only in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -365,14 +365,19 @@ class Trainer:
                 signal.signal(number, handler)
 
     @contextmanager
-    def _learn_undisturbed(self) -> Iterator[None]:
-        """Weights, optimizer, pool and logs change together: no generation and no Ctrl-C in between."""
+    def _undisturbed(self) -> Iterator[None]:
+        """Ctrl-C waits until the block is done (a second one does not)."""
         self._learning.set()
         try:
-            with self.roller.generation.exclusive():
-                yield
+            yield
         finally:
             self._learning.clear()
+
+    @contextmanager
+    def _learn_undisturbed(self) -> Iterator[None]:
+        """Weights, optimizer, pool and logs change together: no generation and no Ctrl-C in between."""
+        with self._undisturbed(), self.roller.generation.exclusive():
+            yield
 
     def _save_interrupted(self) -> None:
         where = self.run_dir.path

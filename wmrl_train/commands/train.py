@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from wmrl_train.config import Config
+    from wmrl_train.ranks import Ranks
     from wmrl_train.rundir import RunDirectory
 
 _CONFIG = "A configuration by name (laptop, demo, paper-4b, paper-9b) or a YAML file. With --resume: that of the run."
@@ -86,8 +87,15 @@ def _run(config: Config, resume: bool, again: bool) -> None:
 
     from wmrl_envs.errors import InvalidInput
     from wmrl_train.rundir import RunDirectory
+    from wmrl_train.ranks import Ranks
 
     console = Console(stderr=True)
+    ranks = Ranks.from_torchrun(config.policy.device)
+    if ranks.rank > 0:
+        from wmrl_train.sharded import follow
+
+        follow(config, ranks)
+        return
     logging.basicConfig(level=logging.WARNING, handlers=[RichHandler(console=console, show_path=False)], format="%(message)s")
     run = RunDirectory(config.run_dir)
     if again:
@@ -103,12 +111,12 @@ def _run(config: Config, resume: bool, again: bool) -> None:
             )
         if not resume:
             run.truncate({})  # what an attempt that never came to a checkpoint left behind
-        _train(config, run, resume, console)
+        _train(config, run, resume, console, ranks)
     finally:
         run.release()
 
 
-def _train(config: Config, run: RunDirectory, resume: bool, console: object) -> None:
+def _train(config: Config, run: RunDirectory, resume: bool, console: object, ranks: Ranks) -> None:
     from rich.console import Console
 
     from wmrl_train import checkpoint
@@ -125,11 +133,14 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object) -> 
         out.print(final_table(*_results(run, config.train.steps), saved.state["ledger"], config.eval.k))
         out.print(f"report: {write_report(run.path)}", highlight=False, soft_wrap=True)
         return
+        ranks.broadcast(False)  # nothing for the others to do
+        ranks.leave()
     from wmrl_train.assemble import build
     from wmrl_train.trainer import Interrupted, Trainer
 
     progress = Progress(config.train.steps, config.run.name, console)  # type: ignore[arg-type]
-    parts = build(config)
+    parts = build(config, ranks)
+    ranks.broadcast(True)
     trainer = Trainer(config, parts, run, progress)
     try:
         if saved is not None:
@@ -145,6 +156,7 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object) -> 
         trainer.close()
         path = _report(run)
     out.print(final_table(result["before"], result["after"], result["ledger"], config.eval.k))
+    ranks.leave()
     out.print(f"report: {path}", highlight=False, soft_wrap=True)
 
 
@@ -172,5 +184,5 @@ def _show_plan(config: Config) -> None:
     from wmrl_train.estimate import estimate
 
     typer.echo(config.to_yaml(), nl=False)
-    for line in estimate(config):
+    for line in lines:
         typer.echo(f"# {line}")
