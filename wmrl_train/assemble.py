@@ -6,10 +6,11 @@ import difflib
 import inspect
 import logging
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from wmrl_envs.engine import Engine, Generation, Prompt, Sampling
@@ -20,10 +21,10 @@ from wmrl_envs.world_models.base import OutcomeModel
 from wmrl_train.agents.base import Agent
 from wmrl_train.choose import choose_tasks
 from wmrl_train.config import Config, TasksConfig
-from wmrl_train.models import check_model, model_path
 from wmrl_train.learner import Learner
-from wmrl_train.trainer import Parts
+from wmrl_train.models import check_model, model_path
 from wmrl_train.ranks import Ranks
+from wmrl_train.trainer import Parts
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,6 @@ def build(config: Config, ranks: Ranks = Ranks()) -> Parts:  # noqa: B008 - immu
     )  # fmt: skip
 
 
-def resolve_tasks(config: TasksConfig, wanted: str | Sequence[str], key: str) -> list[str]:
 def _make_learner(ranks: Ranks) -> Callable[[Any, Config], Learner]:
     if ranks.size == 1:
         return Learner.from_config
@@ -68,6 +68,7 @@ def _make_learner(ranks: Ranks) -> Callable[[Any, Config], Learner]:
     return partial(ShardedLearner.from_config, ranks=ranks)
 
 
+def resolve_tasks(config: TasksConfig, wanted: str | Sequence[str], key: str) -> list[str]:
     """Slugs of prepared tasks (see `choose_tasks`); how many of a split are left out is in the log."""
     prepared, missing = choose_tasks(wanted, config.data_dir, config.source, key)
     if missing:
@@ -91,10 +92,10 @@ def load_policy(config: Config, device: str) -> tuple[Any, Any]:
 
     from wmrl_train.engines.transformers import load_model
 
-    policy = config.policy
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
     torch.manual_seed(config.run.seed)
+    policy = config.policy
     # Weights stay float32 also for dtype bfloat16 (autocast): a learning rate of 1e-6 would vanish in bfloat16 weights.
     model, tokenizer = load_model(check_model(policy.model), device=device)
     if policy.lora is not None:
@@ -105,7 +106,6 @@ def load_policy(config: Config, device: str) -> tuple[Any, Any]:
             target_modules=policy.lora.target_modules, task_type="CAUSAL_LM",
         )  # fmt: skip
         model = get_peft_model(model, lora).eval()
-    if policy.engine == "transformers":
     return model, tokenizer
 
 
@@ -115,6 +115,7 @@ def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:
 
     policy = config.policy
     model, tokenizer = load_policy(config, policy.device)
+    if policy.engine == "transformers":
         given = _known_options(TransformersEngine, "policy.engine_options", policy.engine_options)
         engine: Engine = TransformersEngine(model, tokenizer, **({"batch_size": config.rollout.batch_size} | given))
     else:

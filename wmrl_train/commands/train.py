@@ -86,16 +86,16 @@ def _run(config: Config, resume: bool, again: bool) -> None:
     from rich.logging import RichHandler
 
     from wmrl_envs.errors import InvalidInput
-    from wmrl_train.rundir import RunDirectory
     from wmrl_train.ranks import Ranks
+    from wmrl_train.rundir import RunDirectory
 
-    console = Console(stderr=True)
     ranks = Ranks.from_torchrun(config.policy.device)
     if ranks.rank > 0:
         from wmrl_train.sharded import follow
 
         follow(config, ranks)
         return
+    console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, handlers=[RichHandler(console=console, show_path=False)], format="%(message)s")
     run = RunDirectory(config.run_dir)
     if again:
@@ -132,9 +132,9 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
         )
         out.print(final_table(*_results(run, config.train.steps), saved.state["ledger"], config.eval.k))
         out.print(f"report: {write_report(run.path)}", highlight=False, soft_wrap=True)
-        return
         ranks.broadcast(False)  # nothing for the others to do
         ranks.leave()
+        return
     from wmrl_train.assemble import build
     from wmrl_train.trainer import Interrupted, Trainer
 
@@ -155,8 +155,8 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
     finally:
         trainer.close()
         path = _report(run)
-    out.print(final_table(result["before"], result["after"], result["ledger"], config.eval.k))
     ranks.leave()
+    out.print(final_table(result["before"], result["after"], result["ledger"], config.eval.k))
     out.print(f"report: {path}", highlight=False, soft_wrap=True)
 
 
@@ -184,5 +184,5 @@ def _show_plan(config: Config) -> None:
     from wmrl_train.estimate import estimate
 
     typer.echo(config.to_yaml(), nl=False)
-    for line in lines:
+    for line in estimate(config):
         typer.echo(f"# {line}")
