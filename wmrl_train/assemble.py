@@ -6,7 +6,6 @@ import difflib
 import inspect
 import logging
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -48,7 +47,7 @@ def build(config: Config, ranks: Ranks = Ranks()) -> Parts:  # noqa: B008 - immu
         sandbox = _sandbox(config)
         undo.callback(sandbox.close)
         kwargs = _known_options(MLEDojoEnv, "tasks.options", env_kwargs(config)) | {"sandbox": sandbox}
-        workers = config.execution.workers or os.cpu_count() or 1
+        workers = config.execution.workers or sandbox.slots
         world_model = _world_model(config, model, tokenizer, engine)
         evaluate = _evaluation(config, engine, agent, {"train": train, "held_out": held_out}, kwargs, workers)
         undo.pop_all()
@@ -136,10 +135,14 @@ def _agent(config: Config, tokenizer: Any) -> Agent:
 
 
 def _sandbox(config: Config) -> Sandbox:
-    from wmrl_envs.execution import make_sandbox
+    from wmrl_envs import execution
 
     settings = config.execution
-    return make_sandbox(settings.sandbox, cache="read-write" if settings.cache else "off", store=settings.store)
+    kinds = {"docker": "DockerSandbox", "ray": "RaySandbox", "replay": "ReplaySandbox"}
+    receiver = getattr(execution, kinds.get(settings.sandbox, "ProcessSandbox"))
+    options = _known_options(receiver, "execution.options", settings.options)
+    cache: Any = "read-write" if settings.cache else "off"
+    return execution.make_sandbox(settings.sandbox, cache=cache, store=settings.store, **options)
 
 
 def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> OutcomeModel | None:

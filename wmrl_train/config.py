@@ -54,7 +54,7 @@ class TasksConfig(Section):
     source: Literal["builtin", "mledojo", "dsbench"] | None = None
     """Take only the tasks of a split that come from here."""
     data_dir: str | None = None
-    scaffold: str | None = None
+    scaffold: Literal["sklearn"] | None = None
     """"sklearn": a prelude loads and splits the columns, for small policies. null: whole scripts, as in the paper."""
     max_rows: int | None = Field(default=None, ge=10)
     """Training rows the prelude reads; null reads all."""
@@ -66,14 +66,17 @@ class TasksConfig(Section):
 
 
 class ExecutionConfig(Section):
-    sandbox: str = "auto"
-    """"auto", "process", "docker" or "replay"."""
+    sandbox: Literal["auto", "process", "docker", "ray", "replay"] = "auto"
+    """"process": on this machine. "ray": on the nodes of a Ray cluster. "replay": recorded executions only. "auto": "process", or
+    "docker" where this machine can isolate only with it."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further keyword arguments of the sandbox, such as `address` of the Ray cluster."""
     store: str | None = None
     """Where recorded executions are: the folder of a store, or the file of an execution bank (for "replay")."""
     timeout_s: float = Field(default=1200.0, gt=0)
     memory_mb: int = Field(default=4096, ge=64)
     workers: int | None = Field(default=None, ge=1)
-    """Executions at a time; null: one a core."""
+    """Executions at a time; null: one a core (Ray: as many as its nodes have room for)."""
     cache: bool = True
     """Answer an execution that was paid before (same program, data and limits) from the cache on disk."""
 
@@ -211,6 +214,16 @@ class TrackingConfig(Section):
     """Steps between two tables of sampled solutions in the log."""
 
 
+class EstimateConfig(Section):
+    """Seconds a program (a turn of a trajectory) that `wmrl train --dry-run` counts with; a run's own times by `--like RUN_DIR`."""
+
+    generate_s: float | None = Field(default=None, ge=0)
+    """Of the generation lane."""
+    predict_s: float | None = Field(default=None, ge=0)
+    execute_s: float | None = Field(default=None, ge=0)
+    learn_s: float | None = Field(default=None, ge=0)
+
+
 class Config(Section):
     """The whole configuration of a run."""
 
@@ -227,6 +240,7 @@ class Config(Section):
     optim: OptimConfig = OptimConfig()
     eval: EvalConfig = EvalConfig()
     tracking: TrackingConfig = TrackingConfig()
+    estimate: EstimateConfig = EstimateConfig()
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:

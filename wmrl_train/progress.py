@@ -161,7 +161,7 @@ def final_table(before: Mapping[str, Any] | None, after: Mapping[str, Any] | Non
         ("groups dropped", f"{ledger['dropped_groups']}"),
     ):
         cost.add_row(name, text)
-    return Group(result, cost)
+    return Group(result, cost) if result.row_count else Group(cost)  # nothing was evaluated
 
 
 def _with_interval(row: Mapping[str, Any] | None) -> str:

@@ -11,6 +11,7 @@ _LAZY = {
     "ProcessSandbox": "wmrl_envs.execution.process",
     "DockerSandbox": "wmrl_envs.execution.docker",
     "ExecutionBank": "wmrl_envs.execution.bank",
+    "RaySandbox": "wmrl_envs.execution.ray",
     "ReplaySandbox": "wmrl_envs.execution.cache",
     "make_sandbox": "wmrl_envs.execution.factory",
     "describe": "wmrl_envs.execution.classify",
@@ -21,6 +22,7 @@ __all__ = [
     "ExecutionLimits",
     "Job",
     "ProcessSandbox",
+    "RaySandbox",
     "ReplaySandbox",
     "Sandbox",
     "describe",
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from wmrl_envs.execution.docker import DockerSandbox
     from wmrl_envs.execution.factory import make_sandbox
     from wmrl_envs.execution.process import ProcessSandbox
+    from wmrl_envs.execution.ray import RaySandbox
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -65,6 +66,11 @@ class Sandbox(ABC):
         """Identifies the environment programs run in (interpreter and packages); part of a cached execution's key."""
         return ""
 
+    @property
+    def slots(self) -> int:
+        """Executions there is room for at a time: one a core of this machine, unless it is about others."""
+        return os.cpu_count() or 1
+
     @abstractmethod
     def run_job(self, job: Job) -> Execution:
         """Run one job. The agent's failures are statuses; ours raise `InfrastructureError` after retries."""
@@ -82,8 +88,7 @@ class Sandbox(ABC):
         return self.run_job(Job(code, Path(data_dir), limits or ExecutionLimits(), prelude, dict(env or {})))
 
     def run_many(self, jobs: Sequence[Job], concurrency: int | None = None) -> list[Execution | Exception]:
-        """Run jobs at most `concurrency` at a time (default: one a core); an infrastructure failure is returned in place."""
-        import os
+        """Run jobs at most `concurrency` at a time (default: `slots`); an infrastructure failure is returned in place."""
         from concurrent.futures import ThreadPoolExecutor
 
         if concurrency is not None and concurrency < 1:
@@ -95,7 +100,7 @@ class Sandbox(ABC):
             except Exception as error:
                 return error
 
-        with ThreadPoolExecutor(concurrency or os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(concurrency or self.slots) as pool:
             return list(pool.map(one, jobs))
 
     @abstractmethod

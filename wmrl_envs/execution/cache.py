@@ -132,6 +132,10 @@ class CachedSandbox(Sandbox):
     def lock(self) -> str:
         return self.inner.lock
 
+    @property
+    def slots(self) -> int:
+        return self.inner.slots
+
     def run_job(self, job: Job) -> Execution:
         if not job.data_dir.is_dir():
             return self.inner.run_job(job)  # which says what is wrong

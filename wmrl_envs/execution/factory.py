@@ -16,8 +16,8 @@ def make_sandbox(kind: str = "auto", *, cache: CacheMode = "off", store: str | P
     """The sandbox of this kind; `kwargs` go to its constructor.
 
     Args:
-        kind: "process" (embedded, no daemon), "docker", "replay" (recorded executions only), or "auto": the embedded one,
-            or Docker where this machine can isolate only with it.
+        kind: "process" (embedded, no daemon), "docker", "ray" (on the nodes of a cluster), "replay" (recorded executions
+            only), or "auto": the embedded one, or Docker where this machine can isolate only with it.
         cache: "off", "read" or "read-write": whether executions are remembered in `store` (a folder; a replay's too).
 
     Raises:
@@ -45,9 +45,13 @@ def _make(kind: str, kwargs: dict[str, Any]) -> Sandbox:
             from wmrl_envs.execution.docker import DockerSandbox
 
             return DockerSandbox(**kwargs)
+        case "ray":
+            from wmrl_envs.execution.ray import RaySandbox
+
+            return RaySandbox(**kwargs)
         case "auto":
             return _auto(kwargs)
-    raise InvalidInput(f"There is no sandbox {kind!r}: expected 'auto', 'process', 'docker' or 'replay'.")
+    raise InvalidInput(f"There is no sandbox {kind!r}: expected 'auto', 'process', 'docker', 'ray' or 'replay'.")
 
 
 def _auto(kwargs: dict[str, Any]) -> Sandbox:

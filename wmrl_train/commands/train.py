@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from wmrl_train.ranks import Ranks
     from wmrl_train.rundir import RunDirectory
 
-_CONFIG = "A configuration by name (laptop, demo, paper-4b, paper-9b) or a YAML file. With --resume: that of the run."
+_CONFIG = "A configuration by name (laptop, demo, paper-4b, paper-9b, libero) or a YAML file. With --resume: that of the run."
 _OVERRIDES = "Dotted overrides such as train.steps=3 optim.lr=5e-4."
 
 
@@ -36,6 +36,7 @@ def train(
         bool, typer.Option("--dry-run", help="Print the resolved configuration, memory and cost; run nothing.")
     ] = False,
     run_dir: Annotated[Path | None, typer.Option(help="Directory of the run (default: <run.dir>/<run.name>).")] = None,
+    like: Annotated[Path | None, typer.Option(help="With --dry-run: a run whose measured times the estimate uses.")] = None,
 ) -> None:
     """Train an agent with GRPO on executed and predicted rewards."""
     from wmrl_train.config import load_config
@@ -48,7 +49,7 @@ def train(
         given += [f"run.dir={run_dir.parent}", f"run.name={run_dir.name}"]
     resolved = _stored_config(config, given, run_dir) if resume else load_config(config or "laptop", given)
     if dry_run:
-        _show_plan(resolved)
+        _show_plan(resolved, like)
         return
     _run(resolved, resume, again)
 
@@ -180,9 +181,10 @@ def _evaluated(run: RunDirectory, config: Config) -> bool:
     return config.eval.k == 0 or _results(run, config.train.steps)[1] is not None
 
 
-def _show_plan(config: Config) -> None:
+def _show_plan(config: Config, like: Path | None) -> None:
     from wmrl_train.estimate import estimate
 
+    lines = estimate(config, like)  # which may find fault with the configuration
     typer.echo(config.to_yaml(), nl=False)
-    for line in estimate(config):
+    for line in lines:
         typer.echo(f"# {line}")
