@@ -71,7 +71,7 @@ def build(
     """
     kind, _, rest = spec.partition(":")
     if kind == "python" and rest:
-        return NamedPolicy(spec, CallablePolicy(_function(rest)))
+        return NamedPolicy(spec, CallablePolicy(function_of(rest)))
     if kind == "openai" and rest:
         return _openai(spec, rest, model, temperature, max_new_tokens or 4096, turns or 4)
     if spec in ("demo", "smollm2") or Path(spec).is_dir():
@@ -82,7 +82,8 @@ def build(
     )
 
 
-def _function(path: str) -> Callable[..., str]:
+def function_of(path: str) -> Callable[..., Any]:
+    """The function of the user's that `module:function` names, imported from the current folder or the installed packages."""
     module_name, _, name = path.partition(":")
     if not name:
         raise InvalidInput(f"--agent 'python:{path}': expected python:module:function.")

@@ -7,8 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
-_AGENT = "demo, openai:URL, python:module:function, or a model directory (a saved model, or the checkpoint of a run)."
-_TASKS = "A split (train, held_out, dsbench: the tasks of it that are prepared) or slugs with commas between."
+_AGENT = (
+    "demo, openai:URL, python:module:function, or a model directory (a saved model, or the checkpoint of a run); "
+    "for LIBERO the folder of a policy (`wmrl sft`), or python:module:function."
+)
+_TASKS = (
+    "A split (train, held_out, dsbench: the tasks of it that are prepared) or slugs with commas between (default: held_out); "
+    "for LIBERO indices or names with commas between (default: all of the suite)."
+)
+_LIBERO = "LIBERO"  # heading of its options in the help
+_ONLY_LIBERO = ("suite", "init_states", "execute_horizon", "max_steps", "texture_size", "videos")
+_ONLY_PROGRAMS = (
+    "turns", "workers", "seed", "sandbox", "timeout_s", "memory_mb", "scaffold", "max_rows", "hide_score", "data_dir",
+    "temperature", "max_new_tokens", "model",
+)  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -18,9 +30,11 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
+    context: typer.Context,
     agent: Annotated[str, typer.Option(help=_AGENT)],
-    tasks: Annotated[str, typer.Option(help=_TASKS)] = "held_out",
-    k: Annotated[int, typer.Option("--k", "-k", help="Attempts a task.")] = 8,
+    env: Annotated[str, typer.Option(help="MLEDojo-v0, DSBench-v0 or LIBERO-Long-v0.")] = "MLEDojo-v0",
+    tasks: Annotated[str | None, typer.Option(help=_TASKS)] = None,
+    k: Annotated[int, typer.Option("--k", "-k", help="Attempts a task (LIBERO: episodes an initial state).")] = 8,
     turns: Annotated[int | None, typer.Option(help="Programs an attempt (default: 4, demo: 1).")] = None,
     workers: Annotated[int | None, typer.Option(help="Programs executed at a time (default: one a core).")] = None,
     out: Annotated[Path | None, typer.Option(help="Where results go; an evaluation there is continued.")] = None,
@@ -42,8 +56,31 @@ def evaluate(
         int | None, typer.Option(help="Tokens an answer of a model (default: 4096, demo: its own).")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the model at openai:URL, where it serves several.")] = None,
+    suite: Annotated[str, typer.Option(help="LIBERO suite.", rich_help_panel=_LIBERO)] = "libero_10",
+    init_states: Annotated[
+        str, typer.Option(help="train (first 16), unseen or all, or indices with commas between.", rich_help_panel=_LIBERO)
+    ] = "all",
+    execute_horizon: Annotated[
+        int | None, typer.Option(help="Actions of a chunk to execute (default: the policy's).", rich_help_panel=_LIBERO)
+    ] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Simulator steps an episode.", rich_help_panel=_LIBERO)] = 520,
+    texture_size: Annotated[
+        int | None, typer.Option(help="Shrink textures (tests; not for reported numbers).", rich_help_panel=_LIBERO)
+    ] = None,
+    videos: Annotated[
+        int, typer.Option(min=0, help="Animations of successes and of failures a task.", rich_help_panel=_LIBERO)
+    ] = 2,
 ) -> None:
-    """Evaluate an agent: k really executed attempts a task, resumable after a kill, aggregated by task and category."""
+    """Evaluate an agent: k really executed attempts a task (LIBERO: of every initial state, greedy), resumable after a kill."""
+    _refuse_foreign(context, env)
+    if env == "LIBERO-Long-v0":
+        from wmrl_train.agents.vla import eval_run as libero
+
+        states: Any = tuple(int(i) for i in init_states.split(",")) if init_states[:1].isdigit() else init_states
+        options = {"max_steps": max_steps, "texture_size": texture_size}
+        chosen = libero.LiberoEval(agent, suite, libero.parse_tasks(tasks, suite), states, k, videos, options)
+        libero.evaluate_agent(chosen, out, execute_horizon=execute_horizon, as_json=json_)
+        return
     from wmrl_train import eval_run
 
     given: dict[str, Any] = {
@@ -57,7 +94,7 @@ def evaluate(
     }
     settings = eval_run.Settings(
         agent=agent,
-        tasks=tasks,
+        tasks=tasks or "held_out",
         seed=seed,
         sandbox=sandbox,
         temperature=temperature,
@@ -66,6 +103,18 @@ def evaluate(
         env={name: value for name, value in given.items() if value is not None},
     )
     eval_run.run(settings, k=k, out=out, workers=workers, as_json=json_)
+
+
+def _refuse_foreign(context: typer.Context, env: str) -> None:
+    """One sentence for an unknown environment, or for an option that says nothing in this one."""
+    from wmrl_envs.errors import InvalidInput
+
+    foreign = {"MLEDojo-v0": _ONLY_LIBERO, "DSBench-v0": _ONLY_LIBERO, "LIBERO-Long-v0": _ONLY_PROGRAMS}
+    if env not in foreign:
+        raise InvalidInput(f"--env {env!r}: expected one of {', '.join(foreign)}.")
+    for name in foreign[env]:
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE":
+            raise InvalidInput(f"--{name.replace('_', '-')} says nothing in {env}: leave it out, or choose another --env.")
 
 
 def rescore(

@@ -1,4 +1,4 @@
-"""`wmrl train-vq`, `wmrl sft` and `wmrl eval-libero`: from demonstrations to an evaluated vision-language-action policy."""
+"""`wmrl train-vq` and `wmrl sft`: from demonstrations to a vision-language-action policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ def register(app: typer.Typer) -> None:
     """Add these subcommands to `app`."""
     app.command("train-vq")(train_vq)
     app.command("sft")(sft)
-    app.command("eval-libero")(eval_libero)
 
 
 def train_vq(
@@ -83,37 +82,3 @@ def sft(
     losses = train(policy, demonstrations, steps=steps, batch=batch, lr=lr, seed=seed, on_step=report)
     policy.save(out)
     console.print(f"wrote {out}: loss {losses[-1]:.3f} on {len(demonstrations)} demonstrations")
-
-
-def eval_libero(
-    policy: Annotated[Path, typer.Argument(help="Folder of a policy (`wmrl sft`).")],
-    out: Annotated[Path, typer.Option(help="Where results go; an evaluation there is continued.")],
-    task: Annotated[list[str] | None, typer.Option(help="Task index or name; repeat for several (default: all ten).")] = None,
-    suite: Annotated[str, typer.Option(help="LIBERO suite.")] = "libero_10",
-    init_states: Annotated[str, typer.Option(help="train, unseen or all.")] = "all",
-    repeats: Annotated[int, typer.Option(min=1, help="Episodes an initial state.")] = 8,
-    execute_horizon: Annotated[int | None, typer.Option(help="Actions of a chunk to execute (default: the policy's).")] = None,
-    max_steps: Annotated[int, typer.Option(min=1, help="Simulator steps an episode.")] = 520,
-    texture_size: Annotated[int | None, typer.Option(help="Shrink textures (tests; not for reported numbers).")] = None,
-) -> None:
-    """Greedy evaluation on LIBERO: seen, unseen and overall success with Wilson intervals, best@k, all@k, animations."""
-    from dataclasses import replace
-
-    from rich.console import Console
-
-    from wmrl_train.agents.vla import eval_run
-    from wmrl_train.agents.vla.policy import VLAPolicy
-
-    loaded = VLAPolicy.load(policy)
-    if execute_horizon is not None:
-        loaded = replace(loaded, execute_horizon=execute_horizon)
-    size = loaded.model.config.dino.image_size
-    env = {"image_size": size, "orientation": loaded.orientation, "texture_size": texture_size, "max_steps": max_steps}
-    wanted = tuple(int(t) if t.isdigit() else t for t in task) if task else tuple(range(10))
-    settings = eval_run.LiberoEval(suite=suite, tasks=wanted, init_states=init_states, repeats=repeats, env=env)
-    report = eval_run.run(loaded, settings, out)
-    console = Console()
-    console.print(eval_run.table(report))
-    for name, rate in report.rates.items():
-        console.print(f"{name}: {rate}")
-    console.print(f"versions: {report.versions}; wrote {out}")

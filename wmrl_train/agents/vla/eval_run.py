@@ -1,16 +1,20 @@
-"""An evaluation on LIBERO as a folder: `trials.jsonl` (continued after a kill), `report.json`, animations of some episodes."""
+"""An evaluation on LIBERO as a folder: `settings.json`, `trials.jsonl` (continued after a kill), `report.json`, animations."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from wmrl_envs.envs.libero import catalog
+from wmrl_envs.errors import InvalidInput
 from wmrl_train.agents.vla.evaluation import LiberoReport, Trial, evaluate_policy, save_gif, summarize
 
 
@@ -19,16 +23,64 @@ class LiberoEval:
     """What to evaluate: greedy episodes of each initial state of each task, `repeats` times.
 
     Attributes:
+        agent: what the policy is called; an evaluation is continued with the same agent, suite and env only.
         videos: animations kept of the successes and of the failures of each task.
         env: further arguments of `LIBERO-Long-v0`.
     """
 
+    agent: str = ""
     suite: str = "libero_10"
     tasks: tuple[int | str, ...] = tuple(range(10))
     init_states: str | tuple[int, ...] = "all"
     repeats: int = 1
     videos: int = 2
     env: Any = None
+
+
+def parse_tasks(text: str | None, suite: str) -> tuple[int | str, ...]:
+    """Tasks given as indices or names with commas between; None: all of the suite."""
+    if text is None:
+        return tuple(range(len(catalog.tasks(suite))))
+    return tuple(int(t) if t.lstrip("-").isdigit() else t for t in map(str.strip, text.split(",")) if t)
+
+
+def evaluate_agent(settings: LiberoEval, out: Path | None, *, execute_horizon: int | None, as_json: bool) -> LiberoReport:
+    """What `wmrl eval --env LIBERO-Long-v0` does: the agent by name, the evaluation, its table.
+
+    An agent is the folder of a `VLAPolicy`, or python:module:function with observation -> actions (k, 7).
+    """
+    from rich.console import Console
+
+    if settings.repeats < 1:
+        raise InvalidInput(f"--k {settings.repeats}: expected at least 1.")
+    env = dict(settings.env or {})
+    if settings.agent.startswith("python:"):
+        from wmrl_train.policies import function_of
+
+        if execute_horizon is not None:
+            raise InvalidInput("--execute-horizon says nothing for a function: it returns the actions to be executed.")
+        policy: Callable[[Any], Any] = function_of(settings.agent.removeprefix("python:"))
+    else:
+        from wmrl_train.agents.vla.policy import VLAPolicy
+
+        loaded = VLAPolicy.load(settings.agent)
+        if execute_horizon is not None:
+            loaded = replace(loaded, execute_horizon=execute_horizon)
+        env |= {"image_size": loaded.model.config.dino.image_size, "orientation": loaded.orientation}
+        env["action_chunk"] = loaded.execute_horizon
+        policy = loaded
+    folder = out or Path("runs") / re.sub(r"[^\w.-]+", "-", f"eval-{settings.agent}-{settings.suite}")[:80].strip("-")
+    report = run(policy, replace(settings, env=env), folder)
+    if as_json:
+        sys.stdout.write(json.dumps(report.as_dict()) + "\n")
+        return report
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(table(report))
+    for name, rate in report.rates.items():
+        console.print(f"{name}: {rate}", highlight=False)
+    console.print("versions: " + ", ".join(f"{k} {v}" for k, v in report.versions.items()), highlight=False)
+    console.print(f"{folder}: trials.jsonl, report.json and animations", highlight=False, soft_wrap=True)
+    return report
 
 
 def run(policy: Callable[[Any], np.ndarray], settings: LiberoEval, out: str | Path) -> LiberoReport:
@@ -39,9 +91,7 @@ def run(policy: Callable[[Any], np.ndarray], settings: LiberoEval, out: str | Pa
 
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    log = out / "trials.jsonl"
-    trials = [Trial(**json.loads(line)) for line in log.read_text().splitlines()] if log.is_file() else []
-    trials = [t for t in trials if not t.infra]
+    trials = _resume(out, settings)
     for wanted in settings.tasks:
         task = catalog.find_task(wanted, settings.suite)
         indices = catalog.start_states(task, settings.init_states).indices
@@ -55,8 +105,35 @@ def run(policy: Callable[[Any], np.ndarray], settings: LiberoEval, out: str | Pa
         finally:
             env.close()
     report = summarize(trials)
-    (out / "report.json").write_text(json.dumps(report.as_dict(), indent=2))
+    (out / "report.json").write_text(json.dumps({"settings": _fixed(settings)} | report.as_dict(), indent=2))
     return report
+
+
+def _fixed(settings: LiberoEval) -> dict[str, Any]:
+    """What all trials of a folder have in common (tasks, states and repeats may grow)."""
+    return {"agent": settings.agent, "suite": settings.suite, "env": {k: str(v) for k, v in (settings.env or {}).items()}}
+
+
+def _resume(out: Path, settings: LiberoEval) -> list[Trial]:
+    """The episodes that are done; refuses a folder of other settings, drops a last line that a kill left unfinished."""
+    path, log = out / "settings.json", out / "trials.jsonl"
+    if path.is_file() and log.is_file() and (theirs := json.loads(path.read_text())) != (mine := _fixed(settings)):
+        key = next(k for k in mine if theirs.get(k) != mine[k])
+        raise InvalidInput(
+            f"{out} holds an evaluation with {key}={theirs.get(key)!r}, now {key}={mine[key]!r}: give another folder with --out, "
+            "or the same settings to continue it."
+        )
+    path.write_text(json.dumps(_fixed(settings), indent=2))
+    if not log.is_file():
+        return []
+    text = log.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    os.truncate(log, len(whole))
+    try:
+        trials = [Trial(**json.loads(line)) for line in whole.splitlines()]
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"{log} holds a line that is no trial ({error}): give another folder with --out.") from None
+    return [t for t in trials if not t.infra]
 
 
 def _episodes(env: Any, policy: Any, missing: Iterable[tuple[int, int]], videos: int, out: Path) -> list[Trial]:
