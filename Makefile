@@ -13,7 +13,7 @@ RUN ?= runs/demo
 # Threads that spin while they wait take the cores from the sandbox.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test setup data sandbox lint slow docker-test test-vllm bench bank reproduce clean
+.PHONY: demo test setup data sandbox lint slow docker-test test-vllm test-trl bench bank reproduce clean
 .DELETE_ON_ERROR:
 
 demo: setup  ## train with WMRL on the built-in competitions and print where the report is
@@ -65,11 +65,20 @@ $(VLLM)/.installed: tests/vllm/setup.sh
 	tests/vllm/setup.sh $(VLLM) $(PYTHON)
 	touch $@
 
+TRL := .venv-trl
+
+test-trl: $(TRL)/.installed  ## the TRL adapter in a real GRPOTrainer, and our loss against TRL's (an environment on top of .venv)
+	OMP_NUM_THREADS=1 $(TRL)/bin/python -m pytest tests/trl tests/unit/train/test_trl_loss.py
+
+$(TRL)/.installed: $(STAMP) tests/trl/setup.sh
+	tests/trl/setup.sh $(TRL) $(VENV)
+	touch $@
+
 bench: setup
 	$(BIN)/python benchmarks/execution.py && $(BIN)/python benchmarks/vector.py && $(BIN)/python benchmarks/loop.py
 
 clean:
-	rm -rf $(VENV) $(VLLM) build dist *.egg-info runs
+	rm -rf $(VENV) $(VLLM) $(TRL) build dist *.egg-info runs
 
 bank: setup  ## really execute the programs of the study once; about an hour on two cores, goes on where it stopped
 	$(BIN)/python benchmarks/study/bank.py run && $(BIN)/python benchmarks/study/bank.py write
