@@ -1,4 +1,4 @@
-"""The execution bank: 600 distinct programs for each of the 18 built-in competitions, each really executed once.
+"""The execution bank: 500 distinct programs for each of the 18 built-in competitions, each really executed once.
 
     python benchmarks/study/bank.py run      # appends to runs/bank/<slug>.jsonl; stop and start again as you like
     python benchmarks/study/bank.py write    # writes the bank, benchmarks/study/bank.jsonl.xz, from what has been executed
@@ -31,7 +31,7 @@ from wmrl_train.warm_start.grammar import write_program
 
 HERE = Path(__file__).parent
 SHARDS, BANK, RESULTS = Path("runs/bank"), HERE / "bank.jsonl.xz", HERE.parents[1] / "docs" / "results"
-PROGRAMS, BROKEN, MAX_ROWS = 600, 0.15, 1000
+PROGRAMS, BROKEN, MAX_ROWS = 500, 0.15, 1000
 UNUSUAL = 0.125  # share of programs in the other way of naming columns than the policy was taught for this task
 TIMEOUT_S, MEMORY_MB, PATIENCE = 6.0, 1024, 3.0  # of CPU time; the wall clock may take PATIENCE times as long
 TAIL = 1500  # characters of stderr kept

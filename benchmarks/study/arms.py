@@ -1,0 +1,67 @@
+"""The arms of the study: what each changes in one common configuration. Nothing else differs between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+BANK = str(Path(__file__).parent / "bank.jsonl.xz")
+
+COMMON = [
+    "run.threads=1", "train.steps=40", "train.save_every=1000", "tracking.samples_every=1000",
+    "execution.sandbox=replay", f"execution.store={BANK}", f"agent.options.programs={BANK}", "world_model.options.learn=false",
+    "eval.k=32", "eval.every=10",
+]  # fmt: skip
+"""Executions are replayed at their recorded cost. The world model is frozen, as the paper's is: all that adapts to anchors is the
+correction. 32 samples a task estimate the same mean as avg@8 with half the noise; replays cost nothing."""
+
+REAL = ["world_model.kind=none", "world_model.options={}", "anchors.fraction=1"]
+ALONE = ["anchors.fraction=0", "anchors.min_groups=0", "correction.debias=false", "correction.denoise=false"]
+
+ARMS: dict[str, list[str]] = {
+    "real": REAL,
+    "world-model": ALONE,
+    "mixture": ["correction.debias=false", "correction.denoise=false"],
+    "debias": ["correction.denoise=false"],
+    "denoise": ["correction.debias=false"],
+    "wmrl": [],
+    "cv": ["correction.fusion=cv"],
+    "auto": ["correction.fusion=auto"],
+    "same-budget": [*REAL, "rollout.groups=1"],
+    "same-budget-short": [*REAL, "train.steps=5", "eval.every=5"],
+    "wmrl-learning": ["world_model.options.learn=true"],
+}
+"""`same-budget`: real execution of one group a step, and `same-budget-short`: of eight groups for an eighth of the steps: both pay
+for as many executions as `wmrl`. `wmrl-learning`: the world model learns from the anchors too, which the paper's cannot."""
+
+NAMES = {
+    "untrained": "untrained", "real": "GRPO, real execution", "world-model": "world model alone", "mixture": "plain mixture",
+    "debias": "Online Debiasing", "denoise": "Inverse-Variance Denoising", "wmrl": "both (WMRL)", "cv": "control variate",
+    "auto": "auto", "same-budget": "real, WMRL's executions (1 group a step)",
+    "same-budget-short": "real, WMRL's executions (8 groups, 5 steps)", "wmrl-learning": "WMRL, learning world model",
+}  # fmt: skip
+
+PLANTED = ["world_model.kind=planted:PlantedErrorWorldModel"]
+STRUCTURED: dict[str, list[str]] = {
+    f"planted-{name}": [*ARMS[name], *PLANTED] for name in ("world-model", "mixture", "debias", "denoise", "wmrl", "cv", "auto")
+} | {"planted-wmrl-act": [*PLANTED, "correction.on_alarm=act"]}
+"""The same arms with a world model that scores programs with a dummy estimator at 0.9."""
+
+SENSITIVITY: dict[str, list[str]] = {
+    "anchors-1/32": ["anchors.fraction=0.03125", "anchors.min_groups=0"],
+    "anchors-1/16": ["anchors.fraction=0.0625", "anchors.min_groups=0"],
+    "anchors-1/4": ["anchors.fraction=0.25"],
+    "anchors-1/2": ["anchors.fraction=0.5"],
+    "group-4": ["rollout.group_size=4", "rollout.groups=16"],
+    "group-16": ["rollout.group_size=16", "rollout.groups=4", "anchors.fraction=0.25"],
+    "refit-8": ["correction.refit_every=8"],
+    "refit-128": ["correction.refit_every=128"],
+    "warm-up-200": ["correction.min_pairs=200"],
+    "regression": ["correction.direction=regression"],
+    "in-sample": ["correction.prequential=false"],
+    "lag-2": ["anchors.lag=2"],
+    "lag-4": ["anchors.lag=4"],
+    "lag-8": ["anchors.lag=8"],
+}
+"""Each changes one setting of `wmrl`; 64 trajectories a step in all of them."""
+
+STUDIES = {"main": ARMS, "structured": STRUCTURED, "sensitivity": SENSITIVITY}
