@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Loss = Literal["grpo", "dr_grpo", "dapo", "cispo"]
+Loss = Literal["grpo", "dr_grpo", "dapo", "cispo", "nll"]
 
 
 def group_advantages(rewards: Tensor, groups: Tensor, *, scale: Literal["none", "std"] = "none", eps: float = 1e-6) -> Tensor:
@@ -76,11 +76,14 @@ def policy_objective(
 
     grpo, dr_grpo, dapo: `-min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A)` (they differ in `aggregate`).
     cispo: `-sg(min(rho, 1 + clip_high)) A log pi`: a clipped token keeps its gradient.
+    nll: `-A log pi`: with A = 1 the cross-entropy of supervised fine-tuning.
     `importance` (B, T) multiplies the result (truncated importance weights).
     """
     ratio = torch.exp(logprobs - old_logprobs)
     advantage = advantages.unsqueeze(-1)
-    if kind == "cispo":
+    if kind == "nll":
+        loss = -advantage * logprobs
+    elif kind == "cispo":
         loss = -ratio.detach().clamp(max=1 + clip_high) * advantage * logprobs
     else:
         loss = -torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
@@ -103,7 +106,7 @@ def token_weights(
 
     * grpo, cispo: `w_i / L_i`, the mean over a trajectory's tokens.
     * dr_grpo: `w_i / horizon`, the sum of the score functions as in Equation 1, up to one constant.
-    * dapo: `w_i / sum_j w_j L_j`, every token of the batch alike (`horizon` is that sum, for a batch that comes in pieces).
+    * dapo, nll: `w_i / sum_j w_j L_j`, every token of the batch alike (`horizon` is that sum, for a batch that comes in pieces).
     """
     mask = mask.to(weights.dtype)
     lengths = mask.sum(-1) if lengths is None else lengths.to(weights.dtype)

@@ -23,6 +23,7 @@ from wmrl_envs.errors import WmrlError
 from wmrl_train import grpo
 from wmrl_train.config import Config, OptimConfig
 from wmrl_train.host_optimizer import HostAdamW
+from wmrl_train.packing import PACK_TOKENS, Packed, can_pack, pack, packs
 from wmrl_train.ranks import Ranks
 from wmrl_train.records import Row
 
@@ -55,17 +56,16 @@ class Sample:
 
 @dataclass
 class _Batch:
-    """Right-padded rows; `sampled` (B, T-1) marks the predicted positions, everything else is flat over them (N,)."""
+    """Rows in packs (see `packing`); everything but those is flat over the sampled tokens (N,), row after row."""
 
-    ids: Tensor  # (B, T)
-    attention: Tensor  # (B, T)
-    sampled: Tensor  # (B, T-1)
+    packed: Packed
+    counts_by_row: Tensor  # (rows,) sampled tokens
     targets: Tensor
     behaviour: Tensor
     advantages: Tensor
     weights: Tensor
     origins: list[str]
-    counts: bool  # False: a rank with nothing left to do keeps step with the others
+    real: bool  # False: a rank with nothing left to do keeps step with the others
     choices: Tensor | None = None  # (N, A): the ids each was chosen from, -1 beyond, where the policy was restricted
 
 
@@ -122,6 +122,7 @@ class Learner:
                 "%s does more than a matrix product after its last hidden state; log-probabilities are not chunked.",
                 type(model).__name__,
             )
+        self._pack_tokens = PACK_TOKENS if self._plain_head and can_pack(_inner(model)) else 0
         for whole in (self._policy, self._reference):
             if whole is not None:
                 self._place(whole)
@@ -200,12 +201,13 @@ class Learner:
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
         """This rank's share, in as many micro-batches as every other rank has: one without weight where there is nothing left."""
-        ordered = sorted(samples, key=lambda s: s.row.n_needed)
-        shares = [ordered[rank :: self.ranks.size] for rank in range(self.ranks.size)]
+        made = sorted(packs([s.row for s in samples], self._pack_tokens), key=lambda pack: pack.length)
+        shares = [made[rank :: self.ranks.size] for rank in range(self.ranks.size)]
         budget = self.config.tokens_per_micro_batch
-        batches = [micro_batches([s.row.n_needed for s in share], share, budget) for share in shares]
+        batches = [micro_batches([pack.length for pack in share], share, budget) for share in shares]
         idle = max(map(len, batches)) - len(batches[self.ranks.rank])
-        return batches[self.ranks.rank] + [[replace(ordered[0], weight=0.0, length=0)]] * idle
+        mine = [[samples[i] for pack in batch for i in pack.rows] for batch in batches[self.ranks.rank]]
+        return mine + [[replace(samples[made[0].rows[0]], weight=0.0, length=0)]] * idle
 
     # -- one micro-batch ---------------------------------------------------------------------------------------------
     def _backward(self, batch: _Batch, old: Tensor | None) -> tuple[dict[str, float], str | None]:
@@ -215,6 +217,8 @@ class Learner:
         current = logprobs.detach()
         before = current if old is None else old
         importance = grpo.truncated_importance_weights(before, batch.behaviour, config.is_cap)
+        if config.loss == "nll":  # the rows were not sampled by a policy of ours
+            importance = torch.ones_like(current)
         per_token = grpo.policy_objective(
             logprobs[:, None], before[:, None], batch.advantages, kind=config.loss, clip_low=config.clip_low,
             clip_high=config.clip_high, importance=importance[:, None],
@@ -227,7 +231,7 @@ class Learner:
             loss = loss + config.kl_coef * (batch.weights * divergence).sum()
         problem = None if torch.isfinite(loss) else self._blame(batch, per_token + divergence + entropies)
         (loss * self.ranks.size).backward()  # FSDP divides the sum over the ranks by their number
-        if not batch.counts:
+        if not batch.real:
             return {}, None
         clipped = grpo.clipped(current[:, None], before[:, None], batch.advantages, config.clip_low, config.clip_high)
         return {
@@ -243,16 +247,15 @@ class Learner:
 
     def _forward(self, model: Any, batch: _Batch) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each sampled position, (N,) and (N,)."""
-        device = batch.ids.device
+        packed, device = batch.packed, batch.packed.ids.device
         with torch.autocast(device.type, self.autocast) if self.autocast is not None else contextlib.nullcontext():
-            inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+            inner = _inner(model)
+            inputs = {"input_ids": packed.ids, "attention_mask": packed.mask, "position_ids": packed.positions, "use_cache": False}
             if not self._plain_head:
-                logits = inner(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).logits[:, :-1][
-                    batch.sampled
-                ]
+                logits = inner(**inputs).logits.flatten(0, 1)[packed.sources]
                 return _token_stats(logits, batch.targets, self.temperature, batch.choices)
-            hidden = inner.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).last_hidden_state
-            states, head = hidden[:, :-1][batch.sampled], inner.get_output_embeddings()
+            states = inner.base_model(**inputs).last_hidden_state.flatten(0, 1)[packed.sources]
+            head = inner.get_output_embeddings()
             size = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
             pieces = []
             for at in range(0, len(states), size):
@@ -278,31 +281,29 @@ class Learner:
         return self._reference(self._forward, batch)[0]
 
     def _batch(self, chunk: Sequence[Sample], everything: Sequence[Sample]) -> _Batch:
-        device = self.model.device
-        width = max(s.row.n_needed for s in chunk)
+        device, rows = self.model.device, [s.row for s in chunk]
+        width = max(row.n_needed for row in rows)
 
         def padded(values: list[list[Any]], dtype: torch.dtype) -> Tensor:
             return torch.tensor([v[:width] + [0] * (width - len(v)) for v in values], dtype=dtype, device=device)
 
-        ids = padded([s.row.ids for s in chunk], torch.long)
-        sampled = padded([s.row.sampled for s in chunk], torch.bool)[:, 1:]
+        sampled = padded([row.sampled for row in rows], torch.bool)
         horizon: Any = self.horizon
-        if self.config.loss == "dapo":
+        if self.config.loss in ("dapo", "nll"):
             horizon = sum(s.weight * s.row.n_sampled for s in everything)
         weights = grpo.token_weights(
             sampled, torch.tensor([s.weight for s in chunk], device=device), kind=self.config.loss,
             lengths=torch.tensor([s.length for s in chunk], device=device), horizon=horizon,
         )  # fmt: skip
         return _Batch(
-            ids=ids,
-            attention=padded([[1] * len(s.row.ids) for s in chunk], torch.long),
-            sampled=sampled,
-            targets=ids[:, 1:][sampled],
-            behaviour=padded([s.row.logprobs for s in chunk], torch.float32)[:, 1:][sampled],
+            packed=pack(rows, packs(rows, self._pack_tokens), device),
+            counts_by_row=sampled.sum(-1),
+            targets=padded([row.ids for row in rows], torch.long)[sampled],
+            behaviour=padded([row.logprobs for row in rows], torch.float32)[sampled],
             advantages=torch.tensor([s.advantage for s in chunk], device=device).repeat_interleave(sampled.sum(-1)),
             weights=weights[sampled],
             origins=[s.origin for s in chunk],
-            counts=any(s.length for s in chunk),
+            real=any(s.length for s in chunk),
             choices=_padded_choices([c for s in chunk for c in s.row.choices], device),
         )
 
@@ -312,7 +313,7 @@ class Learner:
             raise NonFiniteLoss(problems[0])
 
     def _blame(self, batch: _Batch, per_token: Tensor) -> str:
-        rows = torch.arange(len(batch.origins), device=per_token.device).repeat_interleave(batch.sampled.sum(-1))
+        rows = torch.arange(len(batch.origins), device=per_token.device).repeat_interleave(batch.counts_by_row)
         bad = sorted(set(rows[~torch.isfinite(per_token)].tolist()))
         names = "; ".join(batch.origins[i] for i in bad[:3]) or "no single rollout"
         return (
@@ -365,10 +366,15 @@ def _token_stats(logits: Tensor, targets: Tensor, temperature: float, choices: T
     return logprobs.gather(-1, targets[:, None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
 
 
+def _inner(model: Any) -> Any:
+    """The model under the adapters."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 @torch.no_grad()
 def _head_is_plain(model: Any) -> bool:
     """Whether logits are the output embedding applied to the last hidden state (no soft cap, no scale)."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    inner = _inner(model)
     head = inner.get_output_embeddings()
     if head is None or not hasattr(inner, "base_model") or inner.base_model is inner:
         return False

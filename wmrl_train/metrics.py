@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def of_step(groups: Sequence[Group], rewards: np.ndarray, reward_mode: str) -> d
 def rollout_records(
     step: int, groups: Sequence[Group], advantages: np.ndarray, rewards: np.ndarray
 ) -> Iterator[dict[str, Any]]:
-    """One line an episode, its turns inside."""
+    """One line an episode: its turns, and its tokens, of which `sampled` are the agent's own (spans of positions)."""
     for g, group in enumerate(groups):
         for member, trajectory in enumerate(group.trajectories):
             turns = [asdict(t) | {"feedback": t.feedback[:FEEDBACK_CHARACTERS]} for t in trajectory.turns]
@@ -108,6 +109,7 @@ def rollout_records(
                 "step": step, "group": group.plan.id, "member": member, "task": group.plan.task, "anchored": group.plan.anchored,
                 "propensity": group.plan.propensity, "sampled_at_step": group.plan.step + 1, "reward": float(rewards[g, member]),
                 "advantage": float(advantages[g, member]), "turns": turns,
+                "rows": [{"ids": row.ids, "sampled": _spans(row.sampled)} for row in trajectory.rows],
             }  # fmt: skip
 
 
@@ -137,6 +139,16 @@ def sample_table(groups: Sequence[Group], rewards: np.ndarray, rows: int = 4) ->
          "status": t.turns[-1].status or t.turns[-1].predicted_status, "code": t.turns[-1].code}
         for reward, group, t in chosen
     ]  # fmt: skip
+
+
+def _spans(marks: Sequence[bool]) -> list[list[int]]:
+    """Where marks are set, as [begin, end) pairs.
+
+    >>> _spans([False, True, True, False, True])
+    [[1, 3], [4, 5]]
+    """
+    edges = [i for i, (a, b) in enumerate(pairwise([False, *marks, False])) if a != b]
+    return [list(span) for span in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def _turns(group: Group) -> Iterator[Turn]:

@@ -13,8 +13,9 @@ from typing import Any
 
 from wmrl_envs.engine import Message
 from wmrl_envs.envs.parse import extract_code
-from wmrl_envs.errors import DataNotBuilt, InvalidInput
+from wmrl_envs.errors import DataNotBuilt
 from wmrl_envs.world_models.base import TaskContext
+from wmrl_train.agents.chat import ChatFormat
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,6 @@ SEGMENTS = {
     ),
 }
 TRIGGER = "Begin with attempt 1."
-_PROBE = "\u2042probe\u2042"  # a text no template contains
 
 
 class ResearchAgent:
@@ -89,16 +89,10 @@ class ResearchAgent:
         self.one_row_per_turn = False
         self._tokenizer, self._max_turns, self._timeout_s = tokenizer, max_turns, timeout_s
         self._observation_tokens, self._installed, self._hardware = observation_tokens, installed, hardware
-        self._options = dict(template_options or {})
         if tokenizer is None:
             return
-        if not getattr(tokenizer, "chat_template", None):
-            raise InvalidInput(
-                "This model has no chat template, so the research agent cannot talk to it: take an instruction-tuned model, "
-                "or set tokenizer.chat_template and save the tokenizer with the model."
-            )
-        self.stop_ids = _stop_ids(tokenizer)
-        self.one_row_per_turn = not is_prefix_preserving(tokenizer, self._options)
+        self._chat = ChatFormat(tokenizer, template_options)
+        self.stop_ids, self.one_row_per_turn = self._chat.stop_ids, self._chat.rewrites
         if self.one_row_per_turn:
             log.warning(
                 "This chat template rewrites earlier turns, so a conversation cannot be continued token by token: every turn becomes a "
@@ -124,20 +118,17 @@ class ResearchAgent:
         ]
 
     def begin(self, observation: str, context: TaskContext) -> list[int]:
-        return self._encode(self.messages(observation, context))
+        return self._chat.encode(self.messages(observation, context))
 
     def extend(self, observation: str, completion_ids: tuple[int, ...]) -> list[int]:
-        suffix = self._suffix(self._cap(observation))
-        if completion_ids and completion_ids[-1] in self.stop_ids and suffix[:1] == [completion_ids[-1]]:
-            return suffix[1:]  # the sample closed its turn itself
-        return suffix
+        return self._chat.follow(completion_ids, [{"role": "user", "content": self._cap(observation)}])
 
     def render(self, observations: Sequence[str], texts: Sequence[str], context: TaskContext) -> list[int]:
         """The prompt of the next turn rendered from the messages, for templates that rewrite the past."""
         messages = self.messages(observations[0], context)
         for text, observation in zip(texts, observations[1:], strict=True):
             messages += [{"role": "assistant", "content": text}, {"role": "user", "content": self._cap(observation)}]
-        return self._encode(messages)
+        return self._chat.encode(messages)
 
     def act(self, text: str) -> str:
         """The program in an answer; an answer without one goes to the environment as it is, which says so."""
@@ -154,26 +145,6 @@ class ResearchAgent:
                 self._installed = {}
         return self._installed
 
-    def _encode(self, messages: Sequence[Message]) -> list[int]:
-        encoded = self._tokenizer.apply_chat_template(
-            _for_template(self._tokenizer, messages),
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=True,
-            **self._options,
-        )
-        return list(encoded["input_ids"])
-
-    def _suffix(self, observation: str) -> list[int]:
-        """Ids after an answer: the end of its turn, the observation, the opening of the next answer."""
-        opening = [
-            {"role": "user", "content": "x"},
-            {"role": "assistant", "content": _PROBE},
-            {"role": "user", "content": observation},
-        ]
-        text = _text(self._tokenizer, opening, self._options)
-        return list(self._tokenizer(text.rpartition(_PROBE)[2], add_special_tokens=False)["input_ids"])
-
     def _cap(self, observation: str) -> str:
         ids = self._tokenizer(observation, add_special_tokens=False)["input_ids"]
         if len(ids) <= self._observation_tokens:
@@ -181,38 +152,3 @@ class ResearchAgent:
         half = max(1, (self._observation_tokens - 8) // 2)
         head, tail = self._tokenizer.decode(ids[:half]), self._tokenizer.decode(ids[-half:])
         return f"{head}\n[...]\n{tail}"
-
-
-def is_prefix_preserving(tokenizer: Any, options: Mapping[str, Any] | None = None) -> bool:
-    """Whether a conversation rendered later begins with what it was rendered as before, thinking included."""
-    messages: list[Message] = [{"role": "user", "content": "task"}]
-    for thought, reply in (("", "first"), ("<think>\nwhy\n</think>\n\n", "second"), ("<think>\nhow\n</think>\n\n", "third")):
-        so_far = _text(tokenizer, messages, options or {})
-        messages += [{"role": "assistant", "content": thought + reply}, {"role": "user", "content": "feedback"}]
-        later = _text(tokenizer, messages, options or {})
-        if not later.startswith(so_far + thought + reply):
-            return False
-    return True
-
-
-def _text(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any]) -> str:
-    return tokenizer.apply_chat_template(
-        _for_template(tokenizer, messages), add_generation_prompt=True, tokenize=False, **options
-    )
-
-
-def _for_template(tokenizer: Any, messages: Sequence[Message]) -> list[Message]:
-    """The messages, with the system prompt put in front of the first user message where a template knows no system role."""
-    if messages[0]["role"] != "system" or "system" in str(tokenizer.chat_template):
-        return list(messages)
-    system, first, *rest = messages
-    return [{"role": "user", "content": f"{system['content']}\n\n{first['content']}"}, *rest]
-
-
-def _stop_ids(tokenizer: Any) -> tuple[int, ...]:
-    known = [
-        tokenizer.eos_token_id,
-        *(tokenizer.convert_tokens_to_ids(t) for t in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")),
-    ]
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    return tuple(dict.fromkeys(i for i in known if i is not None and i != unknown))

@@ -4,7 +4,8 @@ import pytest
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.base import TaskContext
-from wmrl_train.agents.research import SEGMENTS, ResearchAgent, is_prefix_preserving
+from wmrl_train.agents.chat import is_prefix_preserving
+from wmrl_train.agents.research import SEGMENTS, ResearchAgent
 
 CONTEXT = TaskContext("titanic", timeout_s=60)
 DROPS_THINKING = (
