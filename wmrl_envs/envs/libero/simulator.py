@@ -77,8 +77,13 @@ class Simulator:
     def __init__(self, scene: Scene):
         configure(render=scene.image_size is not None, texture_size=scene.texture_size)
         with contextlib.redirect_stdout(io.StringIO()):  # upstream prints
+            import libero.libero as package
             from libero.libero.envs.env_wrapper import ControlEnv
 
+            if hasattr(
+                package, "_assets_path_cache"
+            ):  # hf-libero would look beside its code, then download, whatever is configured
+                package._assets_path_cache = package.get_libero_path("assets")
             with _global_seed(_FIXTURE_SEED):
                 self._upstream = ControlEnv(
                     bddl_file_name=scene.bddl,

@@ -6,6 +6,7 @@ Files are read with `weights_only`: nothing in them is executed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import torch
 from torch import Tensor
 
 from wmrl_envs.errors import InvalidInput
-from wmrl_train.agents.vla.model import MiniVLA
+from wmrl_train.agents.vla.actions import ActionNormalizer, add_extra_tokens
+from wmrl_train.agents.vla.model import MiniVLA, MiniVLAConfig
+from wmrl_train.agents.vla.policy import VLAPolicy
+from wmrl_train.agents.vla.vq import ResidualVQ
 
 _PARTS = ("vision_backbone", "projector", "llm_backbone")
 
@@ -27,6 +31,37 @@ def load_prismatic(model: MiniVLA, path: str | Path) -> MiniVLA:
             f"{path}: not a readable checkpoint ({type(error).__name__}: {str(error).splitlines()[0]})."
         ) from None
     return load_state(model, state.get("model", state) if isinstance(state, Mapping) else {}, str(path))
+
+
+def load_minivla(
+    checkpoint: str | Path,
+    quantizer: str | Path,
+    statistics: str | Path,
+    tokenizer: str | Path,
+    *,
+    key: str | None = None,
+    config: MiniVLAConfig | None = None,
+) -> VLAPolicy:
+    """The published MiniVLA as a policy.
+
+    Args:
+        checkpoint: Prismatic's .pt file. quantizer: the folder (or .pt file) of its VQ-BeT quantizer.
+        statistics: the run's `dataset_statistics.json`; `key` names its data set where it has several.
+        tokenizer: a folder with Qwen2.5-0.5B's tokenizer, to which the 256 extra tokens are added.
+        config: sizes other than MiniVLA-1B's.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        words = add_extra_tokens(AutoTokenizer.from_pretrained(tokenizer, local_files_only=True))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"{tokenizer}: no tokenizer ({str(error).splitlines()[0]}); expected the files of Qwen2.5-0.5B's."
+        ) from None
+    actions = ResidualVQ.load(quantizer).eval()
+    sizes = replace(config or MiniVLAConfig(), vocabulary=len(words), groups=actions.config.groups, codes=actions.config.codes)
+    model = load_prismatic(MiniVLA(sizes), checkpoint).eval()
+    return VLAPolicy(model, actions, ActionNormalizer.load(statistics, key), words, inverted_gripper=True)
 
 
 def load_state(model: MiniVLA, state: Mapping[str, Mapping[str, Tensor]], source: str = "the checkpoint") -> MiniVLA:

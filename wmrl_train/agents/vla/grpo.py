@@ -124,7 +124,7 @@ def train_grpo(
                 f"The environment draws {env.unwrapped.orientation!r} pictures, the policy was trained on {policy.orientation!r}."
             )
     corrector = corrector or Corrector(debias=False, denoise=False)
-    rng, generator = np.random.default_rng(config.seed), torch.Generator().manual_seed(config.seed)
+    rng, generator = np.random.default_rng(config.seed), torch.Generator(policy.device).manual_seed(config.seed)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=0.0)
     indices, task = envs[0].unwrapped.start_states.indices, envs[0].unwrapped.task.name
     records = []

@@ -91,13 +91,9 @@ class VLAPolicy:
 
     # -- files --------------------------------------------------------------------------------------------------------
     def save(self, folder: str | Path) -> Path:
-        """Write a policy with a `HashTokenizer` to a folder: config.json, model.safetensors, quantizer.safetensors."""
+        """Write the policy to a folder: config.json, model.safetensors, quantizer.safetensors, and tokenizer/ if it has one of its own."""
         from safetensors.torch import save_model
 
-        if not isinstance(self.tokenizer, HashTokenizer):
-            raise InvalidInput(
-                "Only policies trained from scratch (HashTokenizer) are saved as a folder; save MiniVLA's state dictionary instead."
-            )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         statistics = {name: getattr(self.normalizer, name).tolist() for name in ("q01", "q99", "mask")}
@@ -111,6 +107,8 @@ class VLAPolicy:
         )
         save_model(self.model, str(folder / "model.safetensors"))
         self.quantizer.save(folder / "quantizer.safetensors")
+        if not isinstance(self.tokenizer, HashTokenizer):
+            self.tokenizer.save_pretrained(folder / "tokenizer")
         return folder
 
     @classmethod
@@ -127,13 +125,18 @@ class VLAPolicy:
             raise InvalidInput(
                 f"{folder}: no policy ({type(error).__name__}: {error}); expected a folder written by VLAPolicy.save."
             ) from None
+        tokenizer: Any = HashTokenizer(config.vocabulary - len(HashTokenizer(0)))
+        if (folder / "tokenizer").is_dir():
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer", local_files_only=True)
         model = MiniVLA(config)
         load_model(model, str(folder / "model.safetensors"))
         policy = cls(
             model.eval(),
             ResidualVQ.load(folder / "quantizer.safetensors").eval(),
             ActionNormalizer.of(raw["statistics"]),
-            HashTokenizer(config.vocabulary - len(HashTokenizer(0))),
+            tokenizer,
             own["execute_horizon"],
             check_orientation(own["orientation"]),
             own["inverted_gripper"],

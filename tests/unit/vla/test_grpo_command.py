@@ -1,0 +1,60 @@
+"""`wmrl grpo` on the double of the environment that the tests of GRPO use."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from wmrl_train.agents.vla.policy import VLAPolicy
+from wmrl_train.agents.vla.progress import ProgressModel
+
+from .test_grpo import ColourDouble, small_policy
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What `gymnasium.make` was asked for."""
+    asked = []
+
+    def make(env_id, **options):
+        asked.append(options)
+        double = ColourDouble(limit=2)
+        double.close = lambda: None
+        return double
+
+    monkeypatch.setattr(gym, "make", make)
+    return asked
+
+
+def wmrl(*arguments):
+    from wmrl_train.cli import app
+
+    return CliRunner().invoke(app, ["grpo", *map(str, arguments)])
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_simulator_s_reward_trains_a_policy_that_is_kept(tmp_path, made):
+    start = small_policy().save(tmp_path / "start")
+    sizes = ("--steps", 2, "--groups", 2, "--n", 4, "--workers", 2, "--lr", 0.01)
+    result = wmrl(tmp_path / "run", "--policy", start, "--task", 7, *sizes)
+    assert result.exit_code == 0, result.output
+    assert len(made) == 2
+    assert made[0]["task"] == 7
+    assert made[0]["image_size"] == 16
+    assert made[0]["action_chunk"] == 2
+    assert [m["step"] for m in lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1]
+    before, after = (VLAPolicy.load(folder).model.llm.lm_head.weight for folder in (start, tmp_path / "run" / "policy"))
+    assert not np.allclose(before.detach(), after.detach())
+
+
+def test_a_progress_model_pays_and_anchors_are_counted(tmp_path, made):
+    start, reward = small_policy().save(tmp_path / "start"), ProgressModel("final", size=16).save(tmp_path / "p.safetensors")
+    sizes = ("--steps", 2, "--groups", 2, "--n", 3, "--anchors", 1)
+    result = wmrl(tmp_path / "run", "--policy", start, "--task", "move", "--reward", reward, *sizes)
+    assert result.exit_code == 0, result.output
+    assert lines(tmp_path / "run" / "metrics.jsonl")[-1]["pairs"] == 2 * 3
