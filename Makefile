@@ -5,7 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LIBERO := $(VENV)/.installed-libero
-RAY := $(VENV)/.installed-ray
 # In one process: each simulator holds a gigabyte. What is skipped says why.
 LIBERO_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/libero
 WORKERS ?= 2
@@ -13,7 +12,7 @@ RUN ?= runs/demo
 # Threads that spin while they wait take the cores from the sandbox.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test setup data sandbox lint slow docker-test test-vllm test-trl bench bank reproduce clean
+.PHONY: demo test setup data sandbox lint slow docker-test test-vllm test-trl bench bank reproduce study clean
 .DELETE_ON_ERROR:
 
 demo: setup  ## train with WMRL on the built-in competitions and print where the report is
@@ -82,3 +81,13 @@ clean:
 
 bank: setup  ## really execute the programs of the study once; about an hour on two cores, goes on where it stopped
 	$(BIN)/python benchmarks/study/bank.py run && $(BIN)/python benchmarks/study/bank.py write
+
+STUDY := $(BIN)/python benchmarks/study/run.py
+
+reproduce: setup  ## a reduced version of docs/reproduction.md from the repository's execution bank, about 15 minutes on two cores
+	$(STUDY) main --arms real,world-model,mixture,wmrl,cv,same-budget --seeds 5 --out runs/reproduce.jsonl
+	$(BIN)/python benchmarks/study/tables.py --quick runs/reproduce.jsonl
+
+study: setup  ## the whole of docs/reproduction.md; goes on where it stopped
+	$(STUDY) main --seeds 10 && $(STUDY) structured --seeds 5 && $(STUDY) sensitivity --seeds 5
+	$(BIN)/python benchmarks/study/world_model.py && $(BIN)/python benchmarks/study/tables.py
