@@ -237,11 +237,17 @@ def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
 
 def _masked(logits: Tensor, nodes: Sequence[Node]) -> Tensor:
     """Logits (B, V) with everything but what may follow each row's node at minus infinity; rows that have ended stay as they are."""
-    rows = [i for i, node in enumerate(nodes) for _ in node]
-    allowed = torch.full_like(logits, float("-inf"))
-    allowed[[i for i, node in enumerate(nodes) if not node]] = 0.0
-    allowed[rows, [token for node in nodes for token in node]] = 0.0
-    return logits + allowed
+    rows_at: dict[int, list[int]] = {}
+    for row, node in enumerate(nodes):
+        rows_at.setdefault(id(node), []).append(row)
+    forbidden = torch.ones_like(logits, dtype=torch.bool)
+    for rows in rows_at.values():
+        allowed = list(nodes[rows[0]])
+        if allowed:
+            forbidden[torch.tensor(rows)[:, None], torch.tensor(allowed)] = False
+        else:
+            forbidden[rows] = False
+    return logits.masked_fill(forbidden, float("-inf"))
 
 
 def sample(logits: Tensor, uniform: Tensor, temperature: float, top_p: float = 1.0) -> tuple[Tensor, Tensor]:
