@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from wmrl_train.commands.options import refuse_options
+
 _AGENT = (
     "demo, openai:URL, python:module:function, or a model directory (a saved model, or the checkpoint of a run); "
     "for LIBERO the folder of a policy (`wmrl sft`), or python:module:function."
@@ -112,9 +114,7 @@ def _refuse_foreign(context: typer.Context, env: str) -> None:
     foreign = {"MLEDojo-v0": _ONLY_LIBERO, "DSBench-v0": _ONLY_LIBERO, "LIBERO-Long-v0": _ONLY_PROGRAMS}
     if env not in foreign:
         raise InvalidInput(f"--env {env!r}: expected one of {', '.join(foreign)}.")
-    for name in foreign[env]:
-        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE":
-            raise InvalidInput(f"--{name.replace('_', '-')} says nothing in {env}: leave it out, or choose another --env.")
+    refuse_options(context, foreign[env], f"says nothing in {env}: leave it out, or choose another --env.")
 
 
 def rescore(
