@@ -104,9 +104,9 @@ def _sections(m: Mapping[str, Any]) -> list[str]:
     blamed = m["false_fails_by_class"].items()
     if blamed:
         parts += ["<h3>False fails by predicted class</h3>", _table(["class", "programs"], [[k, v] for k, v in blamed])]
-    faults = m["by_fault"].items()
-    rows = [[k, v["n"], v["failed"], v["predicted"]] for k, v in faults]
-    parts += ["<h3>By planted fault</h3>", _table(["fault", "programs", "really failed", "predicted to fail"], rows)]
+    for key, title in (("by_origin", "By origin"), ("by_fault", "By planted fault or mutation")):
+        rows = [[k, v["n"], v["failed"], v["predicted"], v["false_fails"]] for k, v in m[key].items()]
+        parts += [f"<h3>{title}</h3>", _table(["", "programs", "really failed", "predicted to fail", "false fails"], rows)]
     feedback = m["feedback"]
     rows = [[k.replace("_", " "), _number(v, "d" if isinstance(v, int) else ".1%")] for k, v in feedback.items()]
     parts += ["<h3>Feedback on failures</h3>", _table(["", ""], rows)]

@@ -18,7 +18,7 @@ from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_envs.tasks.feedback import SubmissionProblem, render
 from wmrl_envs.world_models.base import OutcomeModel, TaskContext
-from wmrl_envs.world_models.fidelity import Pair, by, by_fault, measure
+from wmrl_envs.world_models.fidelity import Pair, by, by_fault, by_origin, measure
 
 log = logging.getLogger(__name__)
 BATCH = 64
@@ -74,12 +74,15 @@ def _with_contexts(records: Sequence[dict[str, Any]]) -> list[Executed]:
     for r in records:
         if r["status"] == ExecutionStatus.INFRA_ERROR:
             continue
-        slug, key = r["task"], (r["task"], r["max_rows"], r["timeout_s"])
+        slug, loaded = r["task"], r.get("scaffold", "sklearn")
+        key = (slug, r["max_rows"], r["timeout_s"], loaded)
         if key not in contexts:
             competition = load_competition(slug)
-            names = scaffold.describe(competition, r["max_rows"])
-            plain = task_context(competition, timeout_s=r["timeout_s"])
-            contexts[key] = replace(plain, scaffold="sklearn", scaffold_names=names)
+            context = task_context(competition, timeout_s=r["timeout_s"])
+            if loaded:
+                names = scaffold.describe(competition, r["max_rows"])
+                context = replace(context, scaffold=loaded, scaffold_names=names)
+            contexts[key] = context
             boards[slug], splits[slug] = competition.board, competition.split
         result.append(
             Executed(Solution(r["code"], slug), contexts[key], _outcome(r, boards[slug]), splits[slug], r["origin"], r["fault"])
@@ -239,5 +242,5 @@ def _figures(pairs: list[Pair], seen: list[Pair], seconds: float, model: Outcome
         figures["queries"] = dict(statistics)
         figures["tokens_per_query"] = {"in": statistics["tokens_in"] / asked, "out": statistics["tokens_out"] / asked}
     figures["by_task"], figures["by_category"] = by(pairs, "task", seed), by(pairs, "category", seed)
-    figures["by_fault"] = by_fault(pairs)
+    figures["by_fault"], figures["by_origin"] = by_fault(pairs), by_origin(pairs)
     return figures

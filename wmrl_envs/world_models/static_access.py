@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import difflib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from wmrl_envs.world_models import static_language
 from wmrl_envs.world_models.api_index import MISSING
 from wmrl_envs.world_models.static_values import UNKNOWN, Bound, Column, Const, Data, Dict, Obj, Ref, Rows, Seq, Slice
 
@@ -37,6 +39,10 @@ FACTORIES = {
     "make_column_transformer": "sklearn.compose.ColumnTransformer",
 }
 FRAME_MEMBERS = {"frame": "pandas.DataFrame", "series": "pandas.Series", "array": "numpy.ndarray"}
+FITTED_PIPELINE = ("classes_", "n_features_in_", "feature_names_in_")
+VARIABLES = frozenset(
+    ["DATA_DIR", "SUBMISSION_PATH", "METRIC", "MAX_ROWS", "PATH", "HOME", "TMPDIR", "LANG", "OMP_NUM_THREADS"]
+)
 NOT_AN_INDEX = (
     "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are valid indices"
 )
@@ -55,12 +61,28 @@ def attribute(run: Interpreter, owner: Any, name: str) -> Any:
         return _data_attribute(run, owner, name)
     if isinstance(owner, Obj):
         _check_member(run, owner, name)
+    static_language.check_none(run, owner, name)
     return Bound(owner, name)
+
+
+def set_attribute(owner: Any, name: str, value: Any) -> None:
+    """`owner.name = value`: the columns of a frame, a new column, or something that is not followed."""
+    if not isinstance(owner, Data) or owner.kind != "frame":
+        return
+    owner.unnamed = False
+    names = value.strings() if isinstance(value, Seq) else None
+    if name == "columns" and names is not None:
+        owner.columns, owner.open = {n: Column() for n in names}, False
+    elif name == "columns":
+        owner.columns, owner.open = None, True
 
 
 def _check_member(run: Interpreter, owner: Obj, name: str) -> None:
     """An attribute that a scikit-learn object cannot have. Fitted attributes end in "_" and are not judged."""
     path = FACTORIES.get(owner.name, owner.path)
+    fitted = name.endswith("_") and not name.startswith("_") and name not in FITTED_PIPELINE
+    if path == FACTORIES["make_pipeline"] and fitted:
+        run.report("api.step-attribute", "api", "AttributeError", f"'Pipeline' object has no attribute '{name}'", 0.95)
     entry = run.index.resolve(path)
     if not isinstance(entry, dict) or entry["t"] != "class" or not path.startswith("sklearn."):
         return
@@ -77,13 +99,14 @@ def _data_attribute(run: Interpreter, owner: Data, name: str) -> Any:
     if name == "columns" and owner.kind == "frame":
         return Seq([Const(c) for c in owner.columns]) if owner.columns is not None and not owner.open else UNKNOWN
     if name == "shape":
-        return Seq([Rows(owner.rows), UNKNOWN]) if owner.ndim in (2, None) else UNKNOWN
+        return Seq([Rows(owner.rows), _columns_known(owner)], sure=owner.ndim == 2) if owner.ndim in (2, None) else UNKNOWN
     if name in ("values", "T", "dt", "str", "sparse"):
         if name == "str" and owner.text is False and owner.kind == "series":
             text = "Can only use .str accessor with string values, not floating or integer"
             run.report("shapes.str-accessor", "shapes", "AttributeError", text, 0.85)
         kind = "array" if name in ("values", "T") else owner.kind
-        return owner.but(kind=kind, rows=None if name == "T" else owner.rows)
+        accessor = owner.accessor or name in ("dt", "str", "sparse")
+        return owner.but(kind=kind, rows=None if name == "T" else owner.rows, accessor=accessor)
     members = run.index.resolve(FRAME_MEMBERS[owner.kind])
     if owner.kind == "frame" and owner.columns is not None and name in owner.columns:
         return column_of(owner, name)
@@ -92,9 +115,16 @@ def _data_attribute(run: Interpreter, owner: Data, name: str) -> Any:
     if isinstance(members, dict) and members.get("members") and name not in members["members"] and not name.startswith("_"):
         open_frame = owner.kind == "frame" and (owner.columns is None or owner.open)
         dotted = {"frame": "'DataFrame'", "series": "'Series'", "array": "'numpy.ndarray'"}[owner.kind]
-        if not open_frame and not owner.sparse and owner.sparse is not None and owner.kind != "series":
+        if not open_frame and not owner.sparse and owner.sparse is not None and not owner.accessor:
             run.report("api.data-attribute", "api", "AttributeError", f"{dotted} object has no attribute '{name}'", 0.9)
     return Bound(owner, name)
+
+
+def _columns_known(owner: Data) -> Any:
+    """The second number of a shape."""
+    if owner.kind == "frame":
+        return Const(len(owner.columns)) if owner.columns is not None and not owner.open else UNKNOWN
+    return Const(int(owner.width)) if owner.kind == "array" and owner.exact and owner.width else UNKNOWN
 
 
 def column_of(frame: Data, name: str) -> Data:
@@ -110,6 +140,7 @@ def subscript(run: Interpreter, owner: Any, key: Any) -> Any:
         return _located(run, owner, key)
     if isinstance(owner, (Seq, Dict)):
         return _item(run, owner, key)
+    static_language.check_none(run, owner, None)
     if not isinstance(owner, Data):
         return UNKNOWN
     if isinstance(key, Slice):
@@ -124,16 +155,28 @@ def _located(run: Interpreter, owner: Bound, key: Any) -> Any:
         return UNKNOWN
     if owner.name == "loc" and isinstance(key, Seq) and len(key.items) == 2 and isinstance(key.items[1], (Const, Seq)):
         return subscript(run, inner.but(rows=None), key.items[1])
+    if owner.name == "loc" and isinstance(key, Const) and isinstance(key.value, str) and key.value in (inner.columns or {}):
+        run.report("data.row-label", "data", "KeyError", repr(key.value), 0.93)  # a column's name where a row's belongs
+    at = static_language.plain(run, key)
+    if owner.name == "iloc" and isinstance(at, Const) and isinstance(at.value, int) and not isinstance(at.value, bool):
+        n = run.sklearn.count(inner.rows)
+        if n is not None and not -n <= at.value < n:
+            run.report("runtime.index", "runtime", "IndexError", "single positional indexer is out-of-bounds", 0.95)
+        return Data("series", ndim=1) if inner.kind == "frame" else UNKNOWN
     return inner.but(rows=_sliced(run, inner.rows, key) if owner.name == "iloc" and isinstance(key, Slice) else None)
 
 
 def _item(run: Interpreter, owner: Seq | Dict, key: Any) -> Any:
+    key = static_language.plain(run, key)
     if isinstance(key, Const):
         try:
             return owner.items[key.value]
         except (IndexError, KeyError, TypeError):
             if isinstance(owner, Seq) and isinstance(key.value, int):
-                run.report("runtime.index", "runtime", "IndexError", "list index out of range", 0.9)
+                if owner.sure:
+                    run.report("runtime.index", "runtime", "IndexError", "list index out of range", 0.95)
+            elif isinstance(owner, Dict) and not owner.open:
+                run.report("runtime.key", "runtime", "KeyError", repr(key.value), 0.93)
     elif isinstance(owner, Seq) and isinstance(key, Slice) and key.known:
         return Seq(owner.items[key.lower : key.upper])
     return UNKNOWN
@@ -148,11 +191,15 @@ def _array_subscript(run: Interpreter, owner: Data, key: Any) -> Any:
     if isinstance(key, Seq):
         if not key.items and owner.kind == "array":
             return owner.but(rows="0")
+        if owner.kind == "array" and owner.ndim == 1 and len(key.items) > 1 and isinstance(key.items[0], Slice):
+            text = "too many indices for array: array is 1-dimensional, but 2 were indexed"
+            run.report("shapes.too-many-indices", "shapes", "IndexError", text, 0.94)
         if owner.ndim == 2 and len(key.items) == 2:  # p[:, 1] keeps the rows
             if isinstance(key.items[1], Const) and isinstance(key.items[1].value, int):
                 return owner.but(ndim=1, rows=owner.rows if key.items[0] == Slice() else None, width=1.0)
             return owner.but(width=None, exact=False)
-    return owner.but(rows=None, ndim=None)
+    row = isinstance(static_language.plain(run, key), Const) and owner.kind == "array" and owner.ndim == 2
+    return owner.but(rows=None, ndim=1 if row else None)
 
 
 def _sliced(run: Interpreter, tag: str | None, key: Slice) -> str | None:
@@ -162,10 +209,10 @@ def _sliced(run: Interpreter, tag: str | None, key: Slice) -> str | None:
     n = run.sklearn.count(tag)
     if not key.known or tag is None or n is None or "+" in tag:
         return None
-    left = len(range(n)[key.lower : key.upper])
+    left = len(range(n)[key.lower : key.upper : key.step])
     if left == n:
         return tag
-    new = f"{tag}[{key.lower}:{key.upper}]"
+    new = f"{tag}[{key.lower}:{key.upper}:{key.step}]"
     run.sklearn.rows[new] = left
     return new
 
@@ -174,6 +221,9 @@ def frame_subscript(run: Interpreter, owner: Data, key: Any) -> Any:
     if isinstance(key, Const):
         if isinstance(key.value, str) and owner.missing([key.value]):
             run.report("data.column", "data", "KeyError", repr(key.value), 0.97)
+        named = owner.columns and not owner.open and all(isinstance(c, str) for c in owner.columns)
+        if named and isinstance(key.value, int):
+            run.report("data.position", "data", "KeyError", repr(key.value), 0.95)
         return column_of(owner, key.value) if isinstance(key.value, str) else UNKNOWN
     if isinstance(key, Seq):
         names = key.strings()
@@ -197,18 +247,32 @@ def _ref_subscript(run: Interpreter, owner: Ref, key: Any) -> Any:
     if owner.path == "os.environ" and isinstance(key, Const):
         if key.value in ("DATA_DIR", "SUBMISSION_PATH"):
             return Const(f"${key.value}")
+        if isinstance(key.value, str) and key.value not in VARIABLES:
+            run.report("data.variable", "data", "KeyError", repr(key.value), 0.93)
         return UNKNOWN
     if owner.path in ("numpy.r_", "numpy.c_") and isinstance(key, Seq):
+        counts = {run.sklearn.count(d.rows) for d in key.items if isinstance(d, Data)}
+        if owner.path == "numpy.c_" and None not in counts and len(counts) > 1:
+            text = "all the input array dimensions except for the concatenation axis must match exactly"
+            run.report("shapes.beside", "shapes", "ValueError", text, 0.93)
         return concatenate(key.items, rows_add=owner.path == "numpy.r_")
     return UNKNOWN
 
 
 def store(run: Interpreter, owner: Any, key: Any, value: Any) -> None:
     """`owner[key] = value`: new columns of a frame, entries of a dictionary."""
-    if isinstance(owner, Dict) and isinstance(key, Const):
-        owner.items[key.value] = value
+    if isinstance(owner, Dict):
+        if isinstance(key, Const):
+            owner.items[key.value] = value
+        else:
+            owner.open = True
+    missing = isinstance(value, Ref) and value.path in ("numpy.nan", "numpy.NaN", "pandas.NA")
     if isinstance(owner, Bound) and owner.name in ("loc", "iloc") and isinstance(owner.owner, Data):
-        owner.owner.nan = None
+        inner = owner.owner
+        inner.nan = True if missing else None
+        inner.columns = (
+            {k: replace(c, nan=True) for k, c in inner.columns.items()} if missing and inner.columns else inner.columns
+        )
         return
     if not isinstance(owner, Data):
         return
@@ -223,10 +287,11 @@ def store(run: Interpreter, owner: Any, key: Any, value: Any) -> None:
         if isinstance(key, Seq)
         else None
     )
+    owner.unnamed = False
     if names is None or owner.columns is None:
         owner.open = True
         return
-    column = Column()
+    column = Column(nan=True if missing else None)
     if isinstance(value, Data):
         if value.kind == "array" and value.rows and owner.rows and value.rows != owner.rows:
             n, m = run.sklearn.count(value.rows), run.sklearn.count(owner.rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wmrl_envs.world_models import static_submission
+from wmrl_envs.world_models import static_language, static_submission
 from wmrl_envs.world_models.static_functions import ELEMENTWISE, HANDLERS, elementwise_function
 from wmrl_envs.world_models.static_methods import call_method
 from wmrl_envs.world_models.static_values import UNKNOWN, Bound, Const, Data, Func, Obj, Ref
@@ -24,6 +24,7 @@ def call(run: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any
     if not isinstance(function, Ref):
         return UNKNOWN
     path = function.path
+    static_language.check_exit(run, path, args)
     if path == "scaffold.save":
         static_submission.check_saved(run, args[0] if args else kwargs.get("p", UNKNOWN))
         run.saved.append(args[0] if args else UNKNOWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,11 +55,14 @@ def analyze(solution: Solution, context: TaskContext, index: ApiIndex) -> Analys
     run = Interpreter(context, index, names, rows)
     run.run(tree)
     findings += run.findings
-    if run.complete and not run.ended and not run.saved:
-        findings += _nothing_written(code, context)
+    if run.exited and not run.saved:
+        findings.append(_absent(run.line))
+    elif run.complete and not run.ended and not run.saved:
+        findings += _nothing_written(tree, context)
     findings.sort(key=lambda f: f.line)
     fatal = next((f for f in findings if f.confidence >= 0.9), None)
     cpu_s, family = estimate_cpu_s(run.fits, run.sklearn)
+    cpu_s += run.python_s
     return Analysis(findings, fatal, cpu_s, family, describe_program(run, context, cpu_s), run.complete)
 
 
@@ -142,16 +146,17 @@ def _pixels(context: TaskContext) -> float | None:
 _WRITES = re.compile(r"SUBMISSION_PATH|submission|to_csv|\bsave\s*\(|open\s*\(|exec\s*\(|eval\s*\(")
 
 
-def _nothing_written(code: str, context: TaskContext) -> list[Finding]:
+def _nothing_written(tree: ast.Module, context: TaskContext) -> list[Finding]:
     """A program that never mentions a way to write its predictions leaves no submission."""
-    last = code.count("\n") + 1
-    if not _WRITES.search(code):
-        return [Finding("submission.absent", "submission", last, "SubmissionNotFoundError", "Submission file not found", 0.95)]
-    if context.scaffold == "sklearn" and not re.search(r"SUBMISSION_PATH|\bsave\s*\(", code):
-        return [Finding("submission.absent", "submission", last, "SubmissionNotFoundError", "Submission file not found", 0.92)]
-    if "SUBMISSION_PATH" not in code and context.scaffold != "sklearn":
-        return [Finding("submission.path", "submission", last, "SubmissionNotFoundError", "Submission file not found", 0.9)]
-    return []
+    used = {getattr(n, "id", getattr(n, "attr", None)) for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute))}
+    run = [s for s in tree.body if not (isinstance(s, (ast.FunctionDef, ast.ClassDef)) and s.name not in used)]
+    code, last = "\n".join(map(ast.unparse, run)), max((s.end_lineno or s.lineno for s in tree.body), default=1)
+    wanted = r"SUBMISSION_PATH|\bsave\s*\(" if context.scaffold == "sklearn" else r"SUBMISSION_PATH|exec\(|eval\("
+    return [] if _WRITES.search(code) and re.search(wanted, code) else [_absent(last)]
+
+
+def _absent(line: int) -> Finding:
+    return Finding("submission.absent", "submission", line, "SubmissionNotFoundError", "Submission file not found", 0.95)
 
 
 __all__ = ["UNKNOWN", "Analysis", "analyze"]

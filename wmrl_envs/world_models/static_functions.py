@@ -6,9 +6,10 @@ import posixpath
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wmrl_envs.world_models import static_language, static_submission
 from wmrl_envs.world_models.static_access import concatenate
 from wmrl_envs.world_models.static_methods import data_method
-from wmrl_envs.world_models.static_values import UNKNOWN, Column, Const, Data, Dict, Obj, Rows, Seq
+from wmrl_envs.world_models.static_values import UNKNOWN, Column, Const, Data, Dict, Obj, Ref, Rows, Seq
 
 if TYPE_CHECKING:
     from wmrl_envs.world_models.static_interp import Interpreter
@@ -103,7 +104,15 @@ def _data_frame(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> An
         return Data("frame", columns={n: Column() for n in names}, rows=rows, ndim=2).summarised()
     if isinstance(source, Data) and source.kind == "frame":
         return source.but()
-    return Data("frame", open=True, rows=rows, ndim=2)
+    unnamed = isinstance(source, Data) and source.kind == "array" and columns is None
+    return Data("frame", open=True, rows=rows, ndim=2, unnamed=unnamed, nan=source.nan if unnamed else None)
+
+
+def _series(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    source = args[0] if args else kwargs.get("data", UNKNOWN)
+    if isinstance(source, Data):
+        return source.but(kind="series", columns=None, ndim=1) if source.ndim == 1 else UNKNOWN
+    return Data("series", ndim=1) if isinstance(source, Seq) else UNKNOWN
 
 
 def _concat(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -111,7 +120,8 @@ def _concat(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     axis = kwargs.get("axis")
     if not isinstance(listed, Seq):
         return Data("frame", open=True)
-    result = concatenate(listed.items, rows_add=not (isinstance(axis, Const) and axis.value in (1, "columns")))
+    below = not (isinstance(axis, Const) and axis.value in (1, "columns"))
+    result = concatenate(listed.items, rows_add=below)
     frames = [i for i in listed.items if isinstance(i, Data)]
     if not isinstance(result, Data):
         return Data("frame", open=True)
@@ -122,7 +132,7 @@ def _concat(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         columns=columns,
         open=not closed,
         nan=None,
-        rows=None,
+        rows=result.rows if below else None,
     )
 
 
@@ -193,9 +203,47 @@ def _enumerate(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any
 
 def _filled(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     size = args[0] if args else kwargs.get("shape", UNKNOWN)
-    first = size.items[0] if isinstance(size, Seq) and size.items else size
-    ndim = len(size.items) if isinstance(size, Seq) else 1
-    return Data("array", rows=first.tag if isinstance(first, Rows) else None, nan=False, text=False, ndim=ndim, low=None)
+    sizes = size.items if isinstance(size, Seq) and size.items else [size]
+    static_language.check_memory(run, sizes)
+    numbers = [static_language.plain(run, s) for s in sizes]
+    rows = sizes[0].tag if isinstance(sizes[0], Rows) else static_language.row_tag(run, numbers[0])
+    value = args[1] if len(args) > 1 else kwargs.get("fill_value", UNKNOWN)
+    nan = isinstance(value, Ref) and value.path.lower() == "numpy.nan"
+    second = numbers[1].value if len(numbers) == 2 and isinstance(numbers[1], Const) else None
+    width = float(second) if isinstance(second, int) else None
+    return Data("array", rows=rows, nan=nan, text=False, ndim=len(sizes), width=width, exact=width is not None)
+
+
+def _random(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    static_language.check_memory(run, args)
+    return UNKNOWN
+
+
+def _reads(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Functions whose first argument is a file or folder that has to be there."""
+    path = args[0] if args else UNKNOWN
+    mode = args[1] if len(args) > 1 else kwargs.get("mode", Const("r"))
+    reading = not isinstance(mode, Const) or not isinstance(mode.value, str) or "r" in mode.value
+    if reading and isinstance(path, Const) and isinstance(path.value, str) and run.context.files and not run.opened_to_write:
+        name = path.value
+        inside = posixpath.normpath(name[len(DATA) :].lstrip("/") or ".") if name.startswith(DATA) else None
+        absent = inside not in (".", *(f.name for f in run.context.files)) if inside else not name.startswith((SUBMISSION, "/"))
+        if absent and name not in run.written and name not in (".", "..", ""):
+            run.report("data.file", "data", "FileNotFoundError", f"[Errno 2] No such file or directory: '{name}'", 0.93)
+    if not reading:
+        run.opened_to_write = True
+    return UNKNOWN
+
+
+def _savetxt(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    path = args[0] if args else kwargs.get("fname", UNKNOWN)
+    if isinstance(path, Const) and path.value == SUBMISSION:
+        if "header" not in kwargs:
+            static_submission.no_header(run)
+        run.saved.append(UNKNOWN)
+    elif isinstance(path, Const) and isinstance(path.value, str):
+        run.written.add(path.value)
+    return Const(None)
 
 
 def _argmax(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -248,7 +296,11 @@ def _clone(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 HANDLERS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "pandas.read_csv": _read_csv,
+    "pandas.read_parquet": _reads,
+    "pandas.read_table": _reads,
+    "pandas.read_json": _reads,
     "pandas.DataFrame": _data_frame,
+    "pandas.Series": _series,
     "pandas.concat": _concat,
     "pandas.to_datetime": _to_datetime,
     "pandas.get_dummies": _dummies,
@@ -262,6 +314,21 @@ HANDLERS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "sklearn.model_selection.cross_validate": _cross_val,
     "sklearn.base.clone": _clone,
     "builtins.len": _length,
+    "builtins.int": static_language.convert(int),
+    "builtins.float": static_language.convert(float),
+    "builtins.sum": static_language.reduce(sum),
+    "builtins.min": static_language.reduce(min),
+    "builtins.max": static_language.reduce(max),
+    "builtins.range": static_language.count_up,
+    "builtins.open": _reads,
+    "os.listdir": _reads,
+    "numpy.load": _reads,
+    "numpy.loadtxt": _reads,
+    "numpy.genfromtxt": _reads,
+    "numpy.savetxt": _savetxt,
+    "numpy.random.rand": _random,
+    "numpy.random.randn": _random,
+    "numpy.empty": _filled,
     "builtins.list": _listing,
     "builtins.tuple": _listing,
     "builtins.sorted": _listing,

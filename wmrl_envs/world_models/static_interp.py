@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from wmrl_envs.world_models import static_access, static_calls
+from wmrl_envs.world_models import static_access, static_calls, static_language
 from wmrl_envs.world_models.api_index import MISSING, ApiIndex
 from wmrl_envs.world_models.base import TaskContext
 from wmrl_envs.world_models.static_constants import arithmetic, comparison
@@ -24,9 +24,12 @@ from wmrl_envs.world_models.static_values import (
     Dict,
     Finding,
     Func,
+    Many,
     Obj,
     ProgramEnds,
+    ProgramExits,
     Ref,
+    Rows,
     Seq,
     Slice,
 )
@@ -47,8 +50,18 @@ class _Return(Exception):
         self.value = value
 
 
+class _Leaves(Exception):
+    """A `break` or (`again`) a `continue`."""
+
+    def __init__(self, again: bool):
+        self.again = again
+
+
 class Interpreter:
-    """Follows one program. After `run`: `findings`, `fits`, `saved` (submissions written), `names`."""
+    """Follows one program. After `run`: `findings`, `fits`, `saved` (submissions written), `exited`, `python_s`.
+
+    `doubts` counts the statements of which it is not known whether they run, `python_s` CPU seconds spent in loops.
+    """
 
     def __init__(self, context: TaskContext, index: ApiIndex, names: Mapping[str, Any], rows: Mapping[str, int]):
         self.context, self.index = context, index
@@ -61,8 +74,11 @@ class Interpreter:
         self.written: set[str] = set()
         self.targets: Data | None = names.get("y") if isinstance(names.get("y"), Data) else None
         self.sklearn = SklearnRules(index, self.report, dict(rows))
-        self.ended = False
+        self.ended = self.exited = self.returns_maybe = False
         self.complete = True
+        self.opened_to_write = False  # by a path that may be any
+        self.doubts = 0
+        self.python_s = 0.0
 
     # ---- reporting ----------------------------------------------------------------------------------------------
     def report(self, rule: str, aspect: str, error_type: str, message: str, confidence: float) -> None:
@@ -80,7 +96,9 @@ class Interpreter:
         """Execute a module; stops quietly at a certain failure or when the budget is used up."""
         try:
             self.block(tree.body)
-        except (ProgramEnds, _Return):
+        except ProgramExits:
+            self.exited = True
+        except (ProgramEnds, _Return, _Leaves):
             self.ended = True
         except (OutOfBudget, RecursionError):
             self.complete = False
@@ -162,21 +180,53 @@ class Interpreter:
                     owner.columns.pop(key.value, None)
 
     def s_For(self, node: ast.For) -> None:
-        items = self.items(self.eval(node.iter))
+        value = self.eval(node.iter)
+        items = self.items(value)
         if items is not None and len(items) <= MAX_UNROLLED:
-            for item in items:
-                self.assign(node.target, item)
-                self.block(node.body)
+            self._unroll(node, items)
         else:
             self.assign(node.target, UNKNOWN)
-            self.maybe(node.body, 0.9 if self.certainty == 1 else 1.0)
+            static_language.repeat(self, node.body, self._rounds(value) if items is None else len(items))
         self.block(node.orelse)
+
+    def _unroll(self, node: ast.For, items: list[Any]) -> None:
+        for item in items:
+            self.assign(node.target, item)
+            doubts = self.doubts
+            try:
+                self.block(node.body)
+            except _Leaves as leaves:
+                if not leaves.again:
+                    return
+            if self.doubts > doubts and any(isinstance(n, ast.Break) for s in node.body for n in ast.walk(s)):
+                return  # it may have ended here
+
+    def _rounds(self, value: Any) -> int:
+        n = static_language.plain(self, Rows(value.rows)) if isinstance(value, Data) else value
+        return value.count if isinstance(value, Many) else n.value if isinstance(n, Const) and isinstance(n.value, int) else 1
 
     s_AsyncFor = s_For
 
     def s_While(self, node: ast.While) -> None:
-        self.eval(node.test)
-        self.maybe(node.body, 0.7)
+        endless = static_language.never_ends(self, node)
+        if endless and self.certainty == 1:
+            self.python_s += static_language.NEVER_S
+            raise ProgramEnds
+        if endless is None:
+            self.maybe(node.body, 0.7)
+
+    def s_Break(self, node: ast.Break) -> None:
+        raise _Leaves(again=False)
+
+    def s_Continue(self, node: ast.Continue) -> None:
+        raise _Leaves(again=True)
+
+    def s_Assert(self, node: ast.Assert) -> None:
+        test = self.eval(node.test)
+        if isinstance(test, Const) and not test.value:
+            message = self.eval(node.msg)
+            text = str(message.value) if isinstance(message, Const) and message.value is not None else ""
+            self.report("runtime.assert", "runtime", "AssertionError", text, 0.95)
 
     def s_If(self, node: ast.If) -> None:
         test = self.eval(node.test)
@@ -225,14 +275,18 @@ class Interpreter:
         raise _Return(self.eval(node.value) if node.value is not None else Const(None))
 
     def s_Raise(self, node: ast.Raise) -> None:
-        if self.certainty == 1 and self.depth == 0:
+        if self.certainty == 1:
             name = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
             kind = name.id if isinstance(name, ast.Name) else "Exception"
-            self.report("runtime.raise", "runtime", kind, "", 0.95 if kind != "SystemExit" else 0.3)
+            if kind == "SystemExit":
+                args = [self.eval(a) for a in node.exc.args] if isinstance(node.exc, ast.Call) else []
+                static_language.check_exit(self, "sys.exit", args)
+            self.report("runtime.raise", "runtime", kind, "", 0.95)
 
     def maybe(self, body: list[ast.stmt], factor: float) -> None:
         """Run statements that may not be reached, or whose errors may be caught."""
         before, self.certainty = self.certainty, self.certainty * factor
+        self.doubts += factor < 1.0
         try:
             self.block(body)
         except ProgramEnds:
@@ -241,6 +295,10 @@ class Interpreter:
         except _Return:
             if factor >= 0.9:
                 raise
+            self.returns_maybe = True
+        except _Leaves:
+            if factor == 1.0 and before < 1.0:
+                raise
         finally:
             self.certainty = before
 
@@ -248,17 +306,14 @@ class Interpreter:
         if isinstance(target, ast.Name):
             self.env[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
-            items = (
-                value.items if isinstance(value, Seq) and len(value.items) == len(target.elts) else [UNKNOWN] * len(target.elts)
-            )
-            if any(isinstance(t, ast.Starred) for t in target.elts):
-                items = [UNKNOWN] * len(target.elts)
+            starred = any(isinstance(t, ast.Starred) for t in target.elts)
+            items = static_language.unpack(self, value, len(target.elts), starred)
             for one, item in zip(target.elts, items, strict=True):
                 self.assign(one.value if isinstance(one, ast.Starred) else one, item)
         elif isinstance(target, ast.Subscript):
             static_access.store(self, self.eval(target.value), self.eval(target.slice), value)
         elif isinstance(target, ast.Attribute):
-            self.eval(target.value)
+            static_access.set_attribute(self.eval(target.value), target.attr, value)
 
     # ---- expressions --------------------------------------------------------------------------------------------
     def eval(self, node: ast.expr | None) -> Any:
@@ -311,14 +366,18 @@ class Interpreter:
         return static_access.attribute(self, self.eval(node.value), node.attr)
 
     def e_Subscript(self, node: ast.Subscript) -> Any:
-        return static_access.subscript(self, self.eval(node.value), self.eval(node.slice))
+        owner, key = self.eval(node.value), self.eval(node.slice)
+        result = static_access.subscript(self, owner, key)
+        if isinstance(key, Data) and key.mask and isinstance(owner, Data) and isinstance(result, Data) and owner.rows:
+            return result.but(rows=f"{owner.rows}[?{ast.unparse(node.slice)}]")  # equal texts leave equal rows
+        return result
 
     def e_Slice(self, node: ast.Slice) -> Any:
-        lower, upper, step = (self.eval(part) for part in (node.lower, node.upper, node.step))
+        lower, upper, step = (static_language.plain(self, self.eval(p)) for p in (node.lower, node.upper, node.step))
         whole = all(isinstance(v, Const) and (v.value is None or isinstance(v.value, int)) for v in (lower, upper, step))
-        if not whole or step.value not in (None, 1):
+        if not whole or step.value == 0:
             return Slice(known=False)
-        return Slice(lower.value, upper.value)
+        return Slice(lower.value, upper.value, step=None if step.value == 1 else step.value)
 
     def e_Call(self, node: ast.Call) -> Any:
         function = self.eval(node.func)
@@ -347,7 +406,10 @@ class Interpreter:
         if self.depth >= 4:
             return UNKNOWN
         node = function.node
+        if static_language.always_recurses(node):
+            self.report("runtime.recursion", "runtime", "RecursionError", "maximum recursion depth exceeded", 0.93)
         names = [a.arg for a in node.args.posonlyargs + node.args.args]
+        returns_maybe, self.returns_maybe = self.returns_maybe, False
         outer, line = self.env, self.line
         local = dict(outer)
         defaults = [self.eval(d) for d in node.args.defaults]
@@ -363,10 +425,11 @@ class Interpreter:
             if isinstance(node, ast.Lambda):
                 return self.eval(node.body)
             self.block(node.body)
-            return Const(None)
+            return UNKNOWN if self.returns_maybe else Const(None)
         except _Return as result:
-            return result.value
+            return UNKNOWN if self.returns_maybe else result.value
         finally:
+            self.returns_maybe = returns_maybe
             self.env, self.line = outer, line
             self.depth -= 1
 
@@ -404,7 +467,9 @@ class Interpreter:
         return self.binary(node.op, self.eval(node.left), self.eval(node.right))
 
     def binary(self, op: ast.operator, left: Any, right: Any) -> Any:
+        left, right = static_language.plain(self, left), static_language.plain(self, right)
         if isinstance(left, Const) and isinstance(right, Const):
+            static_language.check_arithmetic(self, op, left.value, right.value)
             return arithmetic(op, left.value, right.value)
         if isinstance(left, Seq) and isinstance(right, Seq) and isinstance(op, ast.Add):
             return Seq([*left.items, *right.items])
@@ -416,7 +481,7 @@ class Interpreter:
         return static_access.elementwise(self, op, left, right)
 
     def e_Compare(self, node: ast.Compare) -> Any:
-        left, rights = self.eval(node.left), [self.eval(c) for c in node.comparators]
+        left, *rights = (static_language.plain(self, self.eval(e)) for e in (node.left, *node.comparators))
         if len(rights) == 1:
             decided = comparison(node.ops[0], left, rights[0])
             if decided is not None:
@@ -424,7 +489,7 @@ class Interpreter:
         if isinstance(left, Data):
             if len(rights) == 1 and isinstance(rights[0], Data):
                 static_access.elementwise(self, ast.Sub(), left, rights[0])
-            return left.but(meaning="label" if left.meaning else None, nan=False, text=False, low=0.0)
+            return left.but(meaning="label" if left.meaning else None, nan=False, text=False, low=0.0, mask=True)
         return UNKNOWN
 
     def e_JoinedStr(self, node: ast.JoinedStr) -> Any:
@@ -450,7 +515,8 @@ class Interpreter:
             out.append(self.eval(element))
             return True
         first, rest = generators[0], generators[1:]
-        items = self.items(self.eval(first.iter))
+        value, fits = self.eval(first.iter), len(self.fits)
+        items = self.items(value)
         known = items is not None and len(items) <= 500
         for item in (items or []) if known else [UNKNOWN]:
             self.assign(first.target, item)
@@ -465,6 +531,9 @@ class Interpreter:
                 known = self._generate(rest, element, out) and known
             finally:
                 self.certainty = before
+        if items is None:
+            for fit in self.fits[fits:]:
+                fit.times *= self._rounds(value)
         return known
 
     def e_ListComp(self, node: ast.ListComp) -> Any:

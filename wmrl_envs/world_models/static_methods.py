@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from wmrl_envs.world_models import static_submission
 from wmrl_envs.world_models.static_access import frame_subscript, store
+from wmrl_envs.world_models.static_language import row_tag
 from wmrl_envs.world_models.static_values import UNKNOWN, Column, Const, Data, Dict, Obj, Ref, Rows, Seq
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def call_method(run: Interpreter, owner: Any, name: str, args: list[Any], kwargs
         return data_method(run, owner, name, args, kwargs)
     if isinstance(owner, Seq):
         return _list_method(owner, name, args)
+    if isinstance(owner, Dict) and name in ("update", "setdefault", "pop", "popitem", "clear"):
+        owner.open = True
+        return UNKNOWN
     if isinstance(owner, Const) and isinstance(owner.value, str):
         return _string_method(owner.value, name, args)
     if isinstance(owner, Dict) and name in ("keys", "values", "items", "get"):
@@ -57,9 +61,16 @@ def call_method(run: Interpreter, owner: Any, name: str, args: list[Any], kwargs
             "keys": lambda: Seq([Const(k) for k in owner.items]),
             "values": lambda: Seq(list(owner.items.values())),
             "items": lambda: Seq([Seq([Const(k), v]) for k, v in owner.items.items()]),
-            "get": lambda: owner.items.get(args[0].value, UNKNOWN) if args and isinstance(args[0], Const) else UNKNOWN,
+            "get": lambda: _got(owner, args),
         }[name]()
     return UNKNOWN
+
+
+def _got(owner: Dict, args: list[Any]) -> Any:
+    if not args or not isinstance(args[0], Const):
+        return UNKNOWN
+    absent = Const(None) if len(args) == 1 and not owner.open else UNKNOWN
+    return owner.items.get(args[0].value, absent)
 
 
 def _estimator_method(run: Interpreter, owner: Obj, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -94,7 +105,9 @@ def data_method(run: Interpreter, owner: Data, name: str, args: list[Any], kwarg
     if name == "to_csv":
         return _to_csv(run, owner, args, kwargs)
     if name == "reshape":
-        return _reshape(owner, args)
+        return _reshape(run, owner, args)
+    if name in ("head", "tail", "sample"):
+        return _some_rows(run, owner, name, args, kwargs)
     if name in REDUCTIONS:
         return _reduced(owner, name, args, kwargs)
     if name in SAME_SHAPE:
@@ -107,16 +120,35 @@ def _to_csv(run: Interpreter, owner: Data, args: list[Any], kwargs: dict[str, An
     if isinstance(target, Const) and isinstance(target.value, str) and not target.value.startswith(SUBMISSION):
         run.written.add(target.value)
     else:
-        static_submission.check_frame(run, owner)
+        static_submission.check_frame(run, owner, kwargs)
         run.saved.append(owner)
     return Const(None)
 
 
-def _reshape(owner: Data, args: list[Any]) -> Data:
+def _some_rows(run: Interpreter, owner: Data, name: str, args: list[Any], kwargs: dict[str, Any]) -> Data:
+    n = run.sklearn.count(owner.rows)
+    share, given = kwargs.get("frac"), args[0] if args else kwargs.get("n", Const(5 if name != "sample" else 1))
+    left = given.value if isinstance(given, Const) else None
+    if share is not None:
+        left = (
+            round(share.value * n)
+            if n is not None and isinstance(share, Const) and isinstance(share.value, (int, float))
+            else None
+        )
+    if n is None or not isinstance(left, int) or left < 0:
+        return owner.but(rows=None)
+    if left >= n:
+        return owner.but()
+    tag = f"{owner.rows}[{left}]"
+    run.sklearn.rows[tag] = left
+    return owner.but(rows=tag)
+
+
+def _reshape(run: Interpreter, owner: Data, args: list[Any]) -> Data:
     shape = args[0].items if args and isinstance(args[0], Seq) else args
     first = shape[0] if shape else UNKNOWN
     width = owner.width if len(shape) == 2 and owner.exact else None
-    rows = first.tag if isinstance(first, Rows) else None
+    rows = first.tag if isinstance(first, Rows) else row_tag(run, first)
     return owner.but(kind="array", rows=rows, ndim=len(shape), width=width, columns=None)
 
 
@@ -150,6 +182,8 @@ def _same_shape(run: Interpreter, owner: Data, name: str, args: list[Any], kwarg
             return _astype(run, owner, args[0] if args else kwargs.get("dtype", UNKNOWN))
         case "round":
             changes = {"meaning": whole}
+        case "where" | "mask" if len(args) < 2 and "other" not in kwargs:
+            changes = {"nan": True, "columns": _with(owner.columns, nan=True)}
         case "shift" | "diff" | "pct_change":
             changes = {"nan": True, "columns": _with(owner.columns, nan=True)}
         case "interpolate":
@@ -209,6 +243,13 @@ def _drop(run: Interpreter, owner: Data, args: list[Any], kwargs: dict[str, Any]
     if names is None and isinstance(axis, Const) and axis.value in (1, "columns"):
         names = args[0] if args else kwargs.get("labels", UNKNOWN)
     if names is None:
+        label = args[0] if args else kwargs.get("labels", kwargs.get("index", UNKNOWN))
+        labels = label.items if isinstance(label, Seq) else [label]
+        wrong = [
+            c.value for c in labels if isinstance(c, Const) and isinstance(c.value, str) and c.value in (owner.columns or {})
+        ]
+        if wrong and not owner.open:
+            run.report("data.row-label", "data", "KeyError", f'"{wrong} not found in axis"', 0.93)
         return owner.but(rows=None)
     listed = (
         [names.value]

@@ -74,6 +74,8 @@ class SklearnRules:
     # ---- fitting and predicting ------------------------------------------------------------------------------
     def check_lengths(self, x: Any, y: Any) -> None:
         if isinstance(x, Data) and isinstance(y, Data) and x.rows and y.rows and x.rows != y.rows:
+            if "[?" in x.rows + y.rows and not (x.rows.startswith(y.rows) or y.rows.startswith(x.rows)):
+                return  # both were filtered, in ways that cannot be compared
             n, m = self.count(x.rows), self.count(y.rows)
             if n is None or m is None or n != m:
                 text = f"Found input variables with inconsistent numbers of samples: [{n or '?'}, {m or '?'}]"
@@ -203,6 +205,7 @@ class SklearnRules:
             self.report("runtime.not-fitted", "runtime", "NotFittedError", text, 0.93)
         elif isinstance(x, Data):
             self._check_same_columns(model, x)
+            self._check_dimensions(model, x)
         inputs = x
         if model.name in PIPELINES:
             for step in (steps_of(model) or [])[:-1]:
@@ -235,6 +238,19 @@ class SklearnRules:
             lines += ["Feature names unseen at fit time:", *(f"- {c}" for c in unseen[:5])] if unseen else []
             lines += ["Feature names seen at fit time, yet now missing:", *(f"- {c}" for c in lost[:5])] if lost else []
             self.report("shapes.feature-names", "shapes", "ValueError", "\n".join(lines) + "\n", 0.93)
+
+    def _check_dimensions(self, model: Obj, x: Data) -> None:
+        """One row or column where a table is wanted; another number of features than in `fit`."""
+        first = (steps_of(model) or [UNKNOWN])[0] if model.name in PIPELINES else model
+        if x.ndim == 1 and isinstance(first, Obj) and first.name not in VECTORIZERS | UNIONS and self.tags(first):
+            text = "Expected 2D array, got 1D array instead. Reshape your data using array.reshape(1, -1) if it contains a single sample."
+            self.report("shapes.one-dimensional", "shapes", "ValueError", text, 0.93)
+        seen = model.fitted_on
+        if seen is None or not (seen.kind == x.kind == "array" and seen.exact and x.exact and seen.ndim == x.ndim == 2):
+            return
+        if seen.width != x.width and seen.width and x.width:
+            text = f"X has {x.width:.0f} features, but {display(model)} is expecting {seen.width:.0f} features as input."
+            self.report("shapes.width", "shapes", "ValueError", text, 0.93)
 
     def _raise_problem(self, model: Obj) -> None:
         if model.problem:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from wmrl_envs.world_models.static_values import Data
+from wmrl_envs.world_models.static_values import Const, Data
 
 if TYPE_CHECKING:
     from wmrl_envs.world_models.static_interp import Interpreter
@@ -36,6 +37,9 @@ def check_saved(run: Interpreter, value: Any) -> None:
     """The scaffold's `save(p)`: one value, label or row of probabilities for each test row."""
     if not isinstance(value, Data):
         return
+    if value.nan is True:
+        text = "predictions contain missing values"
+        run.report("submission.nan", "submission", INVALID, text, 0.9)
     n, rows = run.sklearn.count("test"), run.sklearn.count(value.rows)
     if value.rows and value.rows != "test" and (n is None or rows is None or n != rows):
         text = f"save: expected {n or '?'} predictions, one for each test row, got {rows or '?'}"
@@ -64,8 +68,17 @@ def check_saved(run: Interpreter, value: Any) -> None:
         )
 
 
-def check_frame(run: Interpreter, frame: Data) -> None:
-    """A DataFrame written to SUBMISSION_PATH by the program itself."""
+def no_header(run: Interpreter) -> None:
+    """A table without names of columns."""
+    text = f"Submission lacks the column(s) {', '.join(run.context.submission_columns)}"
+    run.report("submission.columns", "submission", INVALID, text, 0.93)
+
+
+def check_frame(run: Interpreter, frame: Data, options: Mapping[str, Any]) -> None:
+    """A DataFrame written to SUBMISSION_PATH by the program itself, with the options of `to_csv`."""
+    header = options.get("header")
+    if frame.unnamed or (isinstance(header, Const) and header.value is False):
+        no_header(run)
     if frame.kind != "frame" or frame.columns is None or frame.open:
         return
     lost = [c for c in run.context.submission_columns if c not in frame.columns]
@@ -77,4 +90,4 @@ def check_frame(run: Interpreter, frame: Data) -> None:
         run.report("submission.rows", "submission", INVALID, f"Submission has {rows} rows, expected {n}", 0.9)
     for name, column in frame.columns.items():
         if name in run.context.target_columns and column.nan is True:
-            run.report("submission.nan", "submission", INVALID, f"Column {name} holds missing values", 0.7)
+            run.report("submission.nan", "submission", INVALID, f"Column {name} holds missing values", 0.9)

