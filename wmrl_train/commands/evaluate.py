@@ -18,7 +18,7 @@ _TASKS = (
     "for LIBERO indices or names with commas between (default: all of the suite)."
 )
 _LIBERO = "LIBERO"  # heading of its options in the help
-_ONLY_LIBERO = ("suite", "init_states", "execute_horizon", "max_steps", "texture_size", "videos")
+_ONLY_LIBERO = ("suite", "init_states", "execute_horizon", "max_steps", "texture_size", "mesh_faces", "videos", "device")
 _ONLY_PROGRAMS = (
     "turns", "workers", "seed", "sandbox", "timeout_s", "memory_mb", "scaffold", "max_rows", "hide_score", "data_dir",
     "temperature", "max_new_tokens", "model",
@@ -69,6 +69,10 @@ def evaluate(
     texture_size: Annotated[
         int | None, typer.Option(help="Shrink textures (tests; not for reported numbers).", rich_help_panel=_LIBERO)
     ] = None,
+    mesh_faces: Annotated[
+        int | None, typer.Option(help="Leave out larger meshes (tests; not for reported numbers).", rich_help_panel=_LIBERO)
+    ] = None,
+    device: Annotated[str, typer.Option(help="Of the policy: cpu, cuda, cuda:1, ...", rich_help_panel=_LIBERO)] = "cpu",
     videos: Annotated[
         int, typer.Option(min=0, help="Animations of successes and of failures a task.", rich_help_panel=_LIBERO)
     ] = 2,
@@ -79,9 +83,9 @@ def evaluate(
         from wmrl_train.agents.vla import eval_run as libero
 
         states: Any = tuple(int(i) for i in init_states.split(",")) if init_states[:1].isdigit() else init_states
-        options = {"max_steps": max_steps, "texture_size": texture_size}
+        options = {"max_steps": max_steps, "texture_size": texture_size, "mesh_faces": mesh_faces}
         chosen = libero.LiberoEval(agent, suite, libero.parse_tasks(tasks, suite), states, k, videos, options)
-        libero.evaluate_agent(chosen, out, execute_horizon=execute_horizon, as_json=json_)
+        libero.evaluate_agent(chosen, out, execute_horizon=execute_horizon, device=device, as_json=json_)
         return
     from wmrl_train import eval_run
 

@@ -44,7 +44,9 @@ def parse_tasks(text: str | None, suite: str) -> tuple[int | str, ...]:
     return tuple(int(t) if t.lstrip("-").isdigit() else t for t in map(str.strip, text.split(",")) if t)
 
 
-def evaluate_agent(settings: LiberoEval, out: Path | None, *, execute_horizon: int | None, as_json: bool) -> LiberoReport:
+def evaluate_agent(
+    settings: LiberoEval, out: Path | None, *, execute_horizon: int | None, device: str, as_json: bool
+) -> LiberoReport:
     """What `wmrl eval --env LIBERO-Long-v0` does: the agent by name, the evaluation, its table.
 
     An agent is the folder of a `VLAPolicy`, or python:module:function with observation -> actions (k, 7).
@@ -64,6 +66,7 @@ def evaluate_agent(settings: LiberoEval, out: Path | None, *, execute_horizon: i
         from wmrl_train.agents.vla.policy import VLAPolicy
 
         loaded = VLAPolicy.load(settings.agent)
+        loaded.model.to(device)
         if execute_horizon is not None:
             loaded = replace(loaded, execute_horizon=execute_horizon)
         env |= {"image_size": loaded.model.config.dino.image_size, "orientation": loaded.orientation}
