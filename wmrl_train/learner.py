@@ -250,7 +250,9 @@ class Learner:
         packed, device = batch.packed, batch.packed.ids.device
         with torch.autocast(device.type, self.autocast) if self.autocast is not None else contextlib.nullcontext():
             inner = _inner(model)
-            inputs = {"input_ids": packed.ids, "attention_mask": packed.mask, "position_ids": packed.positions, "use_cache": False}
+            inputs = {"input_ids": packed.ids, "attention_mask": packed.mask, "use_cache": False}
+            if packed.mask.dim() == 4:
+                inputs["position_ids"] = packed.positions
             if not self._plain_head:
                 logits = inner(**inputs).logits.flatten(0, 1)[packed.sources]
                 return _token_stats(logits, batch.targets, self.temperature, batch.choices)
