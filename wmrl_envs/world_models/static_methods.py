@@ -284,6 +284,8 @@ def _list_method(owner: Seq, name: str, args: list[Any]) -> Any:
     if name == "remove" and args:
         owner.items[:] = [i for i in owner.items if i != args[0]]
         return Const(None)
+    if name in ("sort", "reverse"):
+        return Const(None)
     if name in ("drop", "difference") and args:
         gone = args[0].items if isinstance(args[0], Seq) else [args[0]]
         return Seq([i for i in owner.items if i not in gone])

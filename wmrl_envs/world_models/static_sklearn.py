@@ -242,7 +242,8 @@ class SklearnRules:
     def _check_dimensions(self, model: Obj, x: Data) -> None:
         """One row or column where a table is wanted; another number of features than in `fit`."""
         first = (steps_of(model) or [UNKNOWN])[0] if model.name in PIPELINES else model
-        if x.ndim == 1 and isinstance(first, Obj) and first.name not in VECTORIZERS | UNIONS and self.tags(first):
+        known = isinstance(first, Obj) and (first.name in TRANSFORMERS_BY_COLUMN or self.tags(first) is not None)
+        if x.ndim == 1 and known and first.name not in VECTORIZERS | UNIONS | {"FunctionTransformer"}:
             text = "Expected 2D array, got 1D array instead. Reshape your data using array.reshape(1, -1) if it contains a single sample."
             self.report("shapes.one-dimensional", "shapes", "ValueError", text, 0.93)
         seen = model.fitted_on
