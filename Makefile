@@ -12,7 +12,7 @@ RUN ?= runs/demo
 # Threads that spin while they wait take the cores from the sandbox.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test setup data sandbox lint slow docker-test test-vllm test-trl bench bank reproduce study clean
+.PHONY: demo test test-libero setup data sandbox lint slow docker-test test-vllm test-trl bench bank reproduce study clean
 .DELETE_ON_ERROR:
 
 demo: setup  ## train with WMRL on the built-in competitions and print where the report is
