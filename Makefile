@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LIBERO := $(VENV)/.installed-libero
+RAY := $(VENV)/.installed-ray
+RAY_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -m ray tests/unit/execution/test_ray.py
 # In one process: each simulator holds a gigabyte. What is skipped says why.
 LIBERO_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/libero
 WORKERS ?= 2
@@ -12,18 +14,22 @@ RUN ?= runs/demo
 # Threads that spin while they wait take the cores from the sandbox.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test test-libero setup data sandbox lint slow docker-test test-vllm test-trl bench bank reproduce study clean
+.PHONY: demo test test-libero test-ray setup data sandbox lint slow docker-test test-vllm test-trl bench bank reproduce study clean
 .DELETE_ON_ERROR:
 
 demo: setup  ## train with WMRL on the built-in competitions and print where the report is
 	$(BIN)/wmrl train demo --run-dir $(RUN) $(if $(wildcard $(RUN)/checkpoints/*),--resume,)
 
-test: setup $(LIBERO)  ## the suite that CI runs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu and not vllm and not libero"
+test: setup $(LIBERO) $(RAY)  ## the suite that CI runs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu and not vllm and not libero and not ray"
 	$(LIBERO_TEST) -m "libero and not slow"
+	$(RAY_TEST)
 
 test-libero: $(LIBERO)  ## the simulator's tests
 	$(LIBERO_TEST) -m "libero and not slow"
+
+test-ray: setup $(RAY)  ## the sandbox on a Ray cluster of two nodes, one of which dies
+	$(RAY_TEST)
 
 setup: $(STAMP) sandbox data
 
@@ -38,6 +44,10 @@ $(STAMP): pyproject.toml constraints-cpu.txt
 $(LIBERO): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints-cpu.txt --editable '.[libero]' && touch $@ || \
 	  echo "The extra [libero] could not be installed, pip says why above: the simulator's tests will be skipped."
+
+$(RAY): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints-cpu.txt --editable '.[ray]' && touch $@ || \
+	  echo "The extra [ray] could not be installed, pip says why above: its tests will be skipped."
 
 sandbox: $(STAMP)  ## the environment that solutions run in, apart from ours
 	$(BIN)/wmrl sandbox build

@@ -100,8 +100,10 @@ def _memory(config: Config) -> Iterator[str]:
     rest = "gradient and two moments" if full else "adapters train"
     line = f"memory: {count / 1e6:.1f} M weights{how}; about {learner:.2f} GiB of float32 weights, reference, {rest}, without activations"
     if config.policy.engine == "vllm":
-        sampler = 2 * count / 2**30
-        line += f"; {sampler:.2f} GiB more for vLLM's bfloat16 copy, without its cache"
+        own = config.world_model.kind == "simulator" and config.world_model.engine in ("policy", "vllm")
+        sampler = 2 * count * (1 + own) / 2**30
+        copies = "copies, of the policy and of the world model" if own else "copy"
+        line += f"; {sampler:.2f} GiB more for vLLM's bfloat16 {copies}, without cache"
         yield line
         devices = math.ceil(1.25 * (learner + sampler) / GPU_GIB)
         yield f"devices: {devices} GPU{'s' * (devices > 1)} of {GPU_GIB:g} GB, a quarter of the above added for activations and cache (an estimate, not measured)"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from wmrl_envs.outcome import Outcome, Solution
-from wmrl_envs.world_models.base import TaskContext
+from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
+from wmrl_envs.world_models.base import FileInfo, TaskContext
 
 
 @dataclass
@@ -116,12 +116,24 @@ class Group:
         return [(t.predicted, t.true) for t in turns if t.predicted is not None and t.true is not None]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able; without `executed`, which is handed to the world model before anything is saved."""
-        return {"plan": asdict(self.plan), "failure": self.failure, "trajectories": [asdict(t) for t in self.trajectories]}
+        """JSON-able."""
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Group:
         trajectories = [
             Trajectory([Row(**row) for row in t["rows"]], [Turn(**turn) for turn in t["turns"]]) for t in data["trajectories"]
         ]
-        return cls(GroupPlan(**data["plan"]), trajectories, data["failure"])
+        executed = [(Solution(**s), _context(c), _outcome(o)) for s, c, o in data["executed"]]
+        return cls(GroupPlan(**data["plan"]), trajectories, data["failure"], executed)
+
+
+def _context(data: dict[str, Any]) -> TaskContext:
+    """From a dictionary that was JSON, where tuples are lists."""
+    files = tuple(FileInfo(**file) for file in data["files"])
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    return TaskContext(**plain | {"files": files, "history": tuple((code, feedback) for code, feedback in data["history"])})
+
+
+def _outcome(data: dict[str, Any]) -> Outcome:
+    return Outcome(**data | {"status": ExecutionStatus(data["status"])})

@@ -25,7 +25,7 @@ _LANES = ("generate", "predict", "execute", "learn")
 _AUDIT = {
     "anchor/audit_bias": "mean calibrated prediction minus truth",
     "anchor/audit_rank_correlation": "rank correlation within groups",
-    "anchor/audit_top_decile_residual": "truth minus prediction among the highest predictions",
+    "anchor/audit_top_decile_residual": "calibrated prediction minus truth among the highest predictions",
     "anchor/audit_cusum": "CUSUM statistic",
     "anchor/audit_alarm": "alarm",
 }

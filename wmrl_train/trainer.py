@@ -45,6 +45,10 @@ class Interrupted(WmrlError):
     """Ctrl-C: what was finished is saved, the message says how to go on."""
 
 
+class AuditStop(WmrlError):
+    """The audit of the anchors asked to stop (`correction.on_alarm: act`); everything is saved."""
+
+
 class TooManyFailures(WmrlError, RuntimeError):
     """Every group of several steps in a row failed for reasons of ours."""
 
@@ -119,6 +123,7 @@ class Trainer:
 
         Raises:
             Interrupted: on Ctrl-C, after a checkpoint of the last finished step was saved.
+            AuditStop: predictions no longer follow executions at all; also after a checkpoint.
         """
         steps = self.config.train.steps
         try:
@@ -128,8 +133,15 @@ class Trainer:
                 while self.step < steps:
                     self._before_step = (self.step, self.schedule.state_dict())
                     self._train_step()
-                    if self.step % self.config.train.save_every == 0 or self.step == steps:
+                    distrusted = self.config.correction.on_alarm == "act" and self.corrector.action == "stop"
+                    if self.step % self.config.train.save_every == 0 or self.step == steps or distrusted:
                         self.save()
+                    if distrusted:
+                        raise AuditStop(
+                            f"The audit of the anchors asks to stop at step {self.step}: what the world model likes best is far from what "
+                            f"execution says (see {self.run_dir.path / 'anchors.jsonl'}). Everything is saved; to go on all the same, "
+                            "resume with correction.on_alarm=warn."
+                        )
                     every = self.config.eval.every
                     if every and self.step % every == 0 and self.step < steps:
                         self._evaluate()
@@ -234,10 +246,6 @@ class Trainer:
                 model.update(solutions, contexts, outcomes)  # type: ignore[union-attr]
         if self.config.correction.on_alarm == "act":
             self.schedule.adapt(self.corrector.action in ("raise", "freeze"))
-            if self.corrector.action == "stop":
-                raise WmrlError(
-                    f"The audit of the anchors asks to stop at step {self.step}: predictions no longer rank solutions as execution does."
-                )
 
     def _sync_engine(self) -> None:
         shares_weights = getattr(self.parts.engine, "model", None) is self.parts.model

@@ -69,6 +69,11 @@ class Server:
         self._running: set[socket.socket] = set()
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether what runs was ended on purpose."""
+        return self._closed
+
     def ask(self, message: bytes, timeout_s: float) -> tuple[dict[str, Any], list[bytes]]:
         """Have one job done. Raises `InfrastructureError` if the server or the supervisor fails us."""
         ours, theirs = socket.socketpair()

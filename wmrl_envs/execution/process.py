@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.execution.base import Job, Sandbox
@@ -86,7 +86,7 @@ class ProcessSandbox(Sandbox):
         if problem:
             return Execution(ExecutionStatus.AGENT_ERROR, exit_code=1, stderr=problem, tier=self.tier)
         retrying = Retrying(
-            retry=retry_if_exception_type(InfrastructureError),
+            retry=retry_if_exception(lambda e: isinstance(e, InfrastructureError) and not self._server.closed),
             stop=stop_after_attempt(self._attempts),
             wait=wait_exponential_jitter(0.1, 2.0),
             before_sleep=lambda state: log.warning("execution failed, trying again: %s", state.outcome.exception()),  # type: ignore[union-attr]

@@ -14,7 +14,6 @@ from wmrl_envs.execution import Job, RaySandbox, make_sandbox, shipping
 from wmrl_envs.outcome import ExecutionStatus
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
-ray = pytest.importorskip("ray", reason="needs the extra [ray]: make test-ray")
 
 SETTINGS = {
     "health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_timeout_ms": 2000,
@@ -26,6 +25,7 @@ PROGRAM = "import time\ntime.sleep(1.5)\nprint('job', {i})\nopen(SUBMISSION_PATH
 
 @pytest.fixture(scope="module")
 def cluster(environment):
+    ray = pytest.importorskip("ray", reason="needs the extra [ray]: make test-ray")
     from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="ray-")  # a short name: Ray's sockets lie in it

@@ -1,10 +1,9 @@
 import json
 import re
-import shutil
-import subprocess
 
 import pytest
 
+from tests.browser import EXECUTABLE, browser
 from tests.unit.train.test_trainer import config, trainer
 from wmrl_envs.errors import InvalidInput
 from wmrl_train.report import write_report
@@ -57,23 +56,38 @@ def test_no_run_no_report(tmp_path):
         write_report(tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
-def test_report_opens_in_a_browser(run, tmp_path):
-    """Every figure is decoded and drawn; nothing outside the page is asked for (the page's own policy forbids it)."""
-    command = [
-        "chromium",
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={tmp_path}",
-        "--virtual-time-budget=5000",
-    ]
-    page = write_report(run).as_uri()
-    dom = subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True, timeout=240, check=True).stdout
-    assert dom.count("<img") == 5
-    picture = tmp_path / "page.png"
-    subprocess.run(
-        [*command, f"--screenshot={picture}", "--window-size=1200,2400", page], capture_output=True, timeout=240, check=True
+@pytest.fixture
+def page(tmp_path):
+    if EXECUTABLE is None:
+        pytest.skip("no Chromium on this machine")
+    with browser(tmp_path / "profile") as opened:
+        yield opened
+
+
+def test_the_report_as_a_real_browser_shows_it(run, page, tmp_path):
+    """Opened from disk: nothing is asked for outside the page, nothing is complained about, every plot is drawn."""
+    report = write_report(run)
+    seen = page.open(report.as_uri())
+    assert seen.problems == []
+    assert [r for r in seen.requests if not r.startswith("data:")] == [report.as_uri()]
+    plots = page.evaluate(
+        "Array.from(document.images).map(i => [i.alt, i.complete && i.naturalWidth, i.getBoundingClientRect().height])"
     )
-    assert picture.stat().st_size > 50_000
+    assert len(plots) == 5
+    for title, width, height in plots:
+        assert width > 100, title
+        assert height > 100, title
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window"
+    assert page.evaluate("document.querySelectorAll('details pre').length") >= 2
+    page.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 50_000
+
+
+def test_the_browser_notices_what_a_report_must_not_do(page, tmp_path):
+    """So that the test above can fail: a script, a broken picture, a request to elsewhere."""
+    bad = tmp_path / "bad.html"
+    bad.write_text("<img src='http://127.0.0.1:9/x.png'><script>console.error('one'); two()</script>")
+    seen = page.open(bad.as_uri())
+    assert "http://127.0.0.1:9/x.png" in seen.requests
+    assert len(seen.problems) >= 3
+    assert page.evaluate("document.images[0].naturalWidth") == 0

@@ -6,6 +6,8 @@ import pytest
 from tests.doubles import FakeWorldModel, ToyAgent, ToyEnv, toy_score
 from wmrl_envs.engine import Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
+from wmrl_envs.world_models.base import FileInfo, TaskContext
 from wmrl_train.engines.transformers import TransformersEngine
 from wmrl_train.records import Group, GroupPlan
 from wmrl_train.rollout import Roller
@@ -140,6 +142,11 @@ def test_groups_survive_json(tiny):
         again = Group.from_dict(json.loads(json.dumps(group.as_dict())))
         assert again.plan == group.plan
         assert again.trajectories == group.trajectories
+        assert again.executed == group.executed
+    files = (FileInfo("train.csv", 3, 2, {"x": "int"}),)
+    context = TaskContext("t", files=files, id_columns=("id",), scaffold_names={"num": ["x"]}, history=(("a", "b"),))
+    group.executed = [(Solution("1", "t"), context, Outcome(ExecutionStatus.TIMEOUT, details={"rank": [1, 2]}))]
+    assert Group.from_dict(json.loads(json.dumps(group.as_dict()))).executed == group.executed
 
 
 def test_environments_are_reused(tiny):

@@ -146,23 +146,37 @@ def test_deferred_anchors_never_hold_up_a_step_and_join_later(tmp_path, tiny):
 
 
 def test_deferred_anchors_survive_a_checkpoint(tmp_path, tiny):
+    """Also what a world model that learns will learn from them."""
     whole, cut = config(tmp_path, "whole", anchors__lag=2), config(tmp_path, "cut", anchors__lag=2)
-    trainer(whole, tiny, world_model=_Frozen()).run()
-    second = trainer(cut, tiny, world_model=_Frozen())
+    trainer(whole, tiny, world_model=Learning()).run()
+    second = trainer(cut, tiny, world_model=Learning())
     for _ in range(3):
         second._train_step()
     second.save()
     second.run_dir.release()
-    third = trainer(cut, tiny, world_model=_Frozen())
+    third = trainer(cut, tiny, world_model=Learning())
     third.load(checkpoint.latest(third.run_dir.checkpoints))
+    assert [group.plan.step for _, future in third.pending for group in future.result()] == [1, 2]
     third.run()
     assert logs(whole) == logs(cut)
 
 
-class _Frozen:
-    """A world model that does not learn (what it would learn from late anchors is not in a checkpoint)."""
+class Learning(FakeWorldModel):
+    """A test double of a world model that learns: its predictions move with every execution it has seen."""
 
-    predict = staticmethod(FakeWorldModel().predict)
+    seen = 0.0
+
+    def _score(self, code):
+        return min(1.0, super()._score(code) * (1 + self.seen / 100))
+
+    def update(self, solutions, contexts, outcomes):
+        self.seen += sum(outcome.score for outcome in outcomes)
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
 
 
 def test_dropped_groups_are_counted_and_the_rest_is_learnt_from(tmp_path, tiny):
