@@ -64,6 +64,8 @@ def constraints(cls) -> dict:
             continue
         spec: dict = {"options": [], "ranges": [], "kinds": []}
         for one in alternatives:
+            if type(one).__name__ == "Hidden":  # allowed, but not named in the message
+                one = one.constraint
             kind = type(one).__name__
             if one is None or one == "boolean":
                 spec["kinds"].append("none" if one is None else "bool")
@@ -72,14 +74,12 @@ def constraints(cls) -> dict:
             elif kind == "Interval":
                 low, high = one.left, one.right
                 spec["ranges"].append([one.type.__name__, _bound(low), _bound(high), one.closed])
-            elif kind == "Hidden":
-                spec = {}
-                break
             else:
                 spec["kinds"].append("other")  # arrays, callables, objects: only strings and plain numbers are ever judged
-        if spec:
-            spec["options"].sort(key=str)
-            result[name] = spec
+                if one is str or one == "cv_object":
+                    spec["kinds"].append("text")
+        spec["options"].sort(key=str)
+        result[name] = spec
     return result
 
 

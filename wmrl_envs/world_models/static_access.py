@@ -129,7 +129,8 @@ def _columns_known(owner: Data) -> Any:
 
 def column_of(frame: Data, name: str) -> Data:
     known = (frame.columns or {}).get(name, Column())
-    return Data("series", rows=frame.rows, nan=known.nan, text=known.text, ndim=1, width=1.0)
+    origin = f"{frame.rows.split('[')[0]}:{name}" if frame.rows else None
+    return Data("series", rows=frame.rows, nan=known.nan, text=known.text, ndim=1, width=1.0, origin=origin)
 
 
 def subscript(run: Interpreter, owner: Any, key: Any) -> Any:
@@ -297,7 +298,7 @@ def store(run: Interpreter, owner: Any, key: Any, value: Any) -> None:
             n, m = run.sklearn.count(value.rows), run.sklearn.count(owner.rows)
             text = f"Length of values ({n or '?'}) does not match length of index ({m or '?'})"
             run.report("shapes.assign", "shapes", "ValueError", text, 0.9)
-        column = Column(text=value.text, nan=value.nan)
+        column = Column(text=value.text, nan=value.nan, origin=value.origin)
     elif isinstance(value, Const):
         column = Column(text=isinstance(value.value, str), nan=value.value is None)
     for name in names:

@@ -86,7 +86,8 @@ def _bad_value(entry: dict, made: Obj) -> tuple[str, str] | None:
         elif v is None:
             bad = "none" not in spec["kinds"] and "other" not in spec["kinds"] and None not in spec["options"]
         elif isinstance(v, str):
-            bad = v not in spec["options"] and "other" not in spec["kinds"]
+            named = any(isinstance(o, str) for o in spec["options"])
+            bad = v not in spec["options"] and ("other" not in spec["kinds"] or (named and "text" not in spec["kinds"]))
         else:
             bad = "other" not in spec["kinds"] and v not in spec["options"] and not any(_within(v, r) for r in spec["ranges"])
             bad = bad and not (v in (0, 1) and "bool" in spec["kinds"])

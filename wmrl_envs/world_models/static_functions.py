@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from wmrl_envs.world_models import static_language, static_submission
 from wmrl_envs.world_models.static_access import concatenate
 from wmrl_envs.world_models.static_methods import data_method
-from wmrl_envs.world_models.static_values import UNKNOWN, Column, Const, Data, Dict, Obj, Ref, Rows, Seq
+from wmrl_envs.world_models.static_values import UNKNOWN, Column, Const, Data, Dict, Many, Obj, Ref, Rows, Seq
 
 if TYPE_CHECKING:
     from wmrl_envs.world_models.static_interp import Interpreter
@@ -96,7 +96,7 @@ def _data_frame(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> An
             text = f"array length {n or '?'} does not match index length {m or '?'}"
             run.report("shapes.frame", "shapes", "ValueError", text, 0.93)
         rows = next((v.rows for v in source.items.values() if isinstance(v, Data) and v.rows), None)
-        known = {str(k): Column(v.text, v.nan) if isinstance(v, Data) else Column() for k, v in source.items.items()}
+        known = {str(k): _column(v) for k, v in source.items.items()}
         return Data("frame", columns=known, rows=rows, ndim=2).summarised()
     names = columns.strings() if isinstance(columns, Seq) else None
     rows = source.rows if isinstance(source, Data) else None
@@ -106,6 +106,21 @@ def _data_frame(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> An
         return source.but()
     unnamed = isinstance(source, Data) and source.kind == "array" and columns is None
     return Data("frame", open=True, rows=rows, ndim=2, unnamed=unnamed, nan=source.nan if unnamed else None)
+
+
+def _column(value: Any) -> Column:
+    if isinstance(value, Data):
+        return Column(value.text, value.nan, origin=value.origin)
+    return Column(origin="numbers") if isinstance(value, (Many, Seq)) and _counts(value) else Column()
+
+
+def _counts(value: Many | Seq) -> bool:
+    return isinstance(value, Many) or [getattr(i, "value", None) for i in value.items] == list(range(len(value.items)))
+
+
+def _arange(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    rows = args[0].tag if len(args) == 1 and isinstance(args[0], Rows) else None
+    return Data("array", rows=rows, nan=False, text=False, ndim=1, origin="numbers" if rows else None)
 
 
 def _series(run: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -329,6 +344,7 @@ HANDLERS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "numpy.random.rand": _random,
     "numpy.random.randn": _random,
     "numpy.empty": _filled,
+    "numpy.arange": _arange,
     "builtins.list": _listing,
     "builtins.tuple": _listing,
     "builtins.sorted": _listing,

@@ -117,7 +117,9 @@ def data_method(run: Interpreter, owner: Data, name: str, args: list[Any], kwarg
 
 def _to_csv(run: Interpreter, owner: Data, args: list[Any], kwargs: dict[str, Any]) -> Any:
     target = args[0] if args else kwargs.get("path_or_buf", UNKNOWN)
-    if isinstance(target, Const) and isinstance(target.value, str) and not target.value.startswith(SUBMISSION):
+    if isinstance(target, Const) and isinstance(target.value, str) and target.value.startswith("$DATA_DIR"):
+        run.report("data.read-only", "data", "OSError", f"[Errno 30] Read-only file system: '{target.value}'", 0.93)
+    elif isinstance(target, Const) and isinstance(target.value, str) and not target.value.startswith(SUBMISSION):
         run.written.add(target.value)
     else:
         static_submission.check_frame(run, owner, kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from wmrl_envs.world_models.static_values import Const, Data
+from wmrl_envs.world_models.static_values import Column, Const, Data
 
 if TYPE_CHECKING:
     from wmrl_envs.world_models.static_interp import Interpreter
@@ -76,18 +76,36 @@ def no_header(run: Interpreter) -> None:
 
 def check_frame(run: Interpreter, frame: Data, options: Mapping[str, Any]) -> None:
     """A DataFrame written to SUBMISSION_PATH by the program itself, with the options of `to_csv`."""
-    header = options.get("header")
+    header, index = options.get("header"), options.get("index")
     if frame.unnamed or (isinstance(header, Const) and header.value is False):
         no_header(run)
-    if frame.kind != "frame" or frame.columns is None or frame.open:
+    if frame.kind != "frame" or frame.columns is None or frame.open or not run.context.submission_columns:
         return
-    lost = [c for c in run.context.submission_columns if c not in frame.columns]
+    wanted, expected = run.context.submission_columns, f"Expected {', '.join(run.context.submission_columns)}."
+    lost = [c for c in wanted if c not in frame.columns]
     if lost:
-        text = f"Submission lacks the column(s) {', '.join(lost)}"
-        run.report("submission.columns", "submission", INVALID, text, 0.9)
+        run.report(
+            "submission.columns", "submission", INVALID, f"Missing required columns in submission: {', '.join(lost)}.", 0.93
+        )
+    extra = [str(c) for c in frame.columns if c not in wanted]
+    extra += ["Unnamed: 0"] if index is None and "index_label" not in options else []
+    if extra:
+        text = f"Extra unexpected columns found in submission: {', '.join(extra)}. {expected}"
+        run.report("submission.extra", "submission", INVALID, text, 0.93)
     n, rows = run.sklearn.count("test"), run.sklearn.count(frame.rows)
     if n is not None and rows is not None and n != rows:
-        run.report("submission.rows", "submission", INVALID, f"Submission has {rows} rows, expected {n}", 0.9)
+        text = f"Number of rows in submission ({rows}) does not match ground truth ({n})."
+        run.report("submission.rows", "submission", INVALID, text, 0.93)
     for name, column in frame.columns.items():
         if name in run.context.target_columns and column.nan is True:
             run.report("submission.nan", "submission", INVALID, f"Column {name} holds missing values", 0.9)
+        if name in run.context.id_columns:
+            _check_ids(run, name, column)
+
+
+def _check_ids(run: Interpreter, name: str, column: Column) -> None:
+    """Ids of the training rows, or numbers where ids are texts."""
+    texts = any(f.name == "test.csv" and f.columns.get(name) == "str" for f in run.context.files)
+    if column.origin == f"train:{name}" or (column.origin == "numbers" and texts):
+        text = f"The ids in column {name} do not match those of the test set."
+        run.report("submission.ids", "submission", INVALID, text, 0.93)

@@ -77,12 +77,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: holds strings, holds missing values, number of distinct values (None: not known)."""
+    """One column: holds strings, holds missing values, number of distinct values (None: not known), `origin` as for `Data`."""
 
     text: bool | None = None
     nan: bool | None = None
     date: bool = False
     card: int | None = None
+    origin: str | None = None
 
 
 @dataclass(eq=False)
@@ -101,6 +102,7 @@ class Data:
         mask: the outcome of a comparison, which as a subscript leaves fewer rows.
         accessor: came out of `.str`, `.dt` or `.cat`, whose methods are not those of a series.
         unnamed: a frame made of an array, whose columns are numbers.
+        origin: "train:id" for that column of train.csv, "numbers" for 0, 1, 2, ...
     """
 
     kind: str = "array"
@@ -120,6 +122,7 @@ class Data:
     mask: bool = False
     accessor: bool = False
     unnamed: bool = False
+    origin: str | None = None
 
     def but(self, **changes: Any) -> Data:
         """A changed copy; its columns are its own."""

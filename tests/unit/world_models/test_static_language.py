@@ -64,6 +64,8 @@ RAISES = {
     "X = X[::2]": "ValueError",
     "X = X.sample(frac=0.5)": "ValueError",
     "print(y.as_matrix())": "AttributeError",
+    "from sklearn.tree import DecisionTreeRegressor\nDecisionTreeRegressor(criterion='mse').fit(X[['age']], y)": "InvalidParameterError",
+    "from sklearn.feature_extraction.text import CountVectorizer\nCountVectorizer(analyzer='words').fit(X['home'])": "InvalidParameterError",
     "print(np.c_[np.asarray(X)[:5], np.asarray(T)[:4]])": "ValueError",
 }
 RIGHT = [
@@ -154,6 +156,15 @@ def test_fits_in_a_loop_cost_as_often_as_it_runs(predict):
         (WRITE.replace("submission.to", "submission.head(100).to"), "InvalidSubmissionError"),
         (WRITE.replace("submission.to", "pd.concat([submission, submission]).to"), "InvalidSubmissionError"),
         (WRITE.replace("index=False", "index=False, header=False"), "InvalidSubmissionError"),
+        (WRITE.replace(", index=False", ""), "InvalidSubmissionError"),
+        ('submission.set_index("id").to_csv(os.environ["SUBMISSION_PATH"])', None),
+        ('submission["note"] = 1\n' + WRITE, "InvalidSubmissionError"),
+        ('submission["id"] = np.arange(len(test))\n' + WRITE, "InvalidSubmissionError"),
+        (
+            'submission["id"] = pd.read_csv(os.environ["DATA_DIR"] + "/train.csv")["id"].head(400)\n' + WRITE,
+            "InvalidSubmissionError",
+        ),
+        (WRITE.replace('os.environ["SUBMISSION_PATH"]', 'os.environ["DATA_DIR"] + "/submission.csv"'), "OSError"),
         ("submission.iloc[::50, 1:] = np.nan\n" + WRITE, "InvalidSubmissionError"),
         ('np.savetxt(os.environ["SUBMISSION_PATH"], test["age"])', "InvalidSubmissionError"),
         ('pd.DataFrame(np.asarray(test["age"])).to_csv(os.environ["SUBMISSION_PATH"])', "InvalidSubmissionError"),
