@@ -28,16 +28,18 @@ ARMS: dict[str, list[str]] = {
     "auto": ["correction.fusion=auto"],
     "same-budget": [*REAL, "rollout.groups=1"],
     "same-budget-short": [*REAL, "train.steps=5"],
+    "wmrl-longer": ["train.steps=80"],
     "wmrl-learning": ["world_model.options.learn=true"],
 }
 """`same-budget`: real execution of one group a step, and `same-budget-short`: of eight groups for an eighth of the steps: both pay
-for as many executions as `wmrl`. `wmrl-learning`: the world model learns from the anchors too, which the paper's cannot."""
+for as many executions as `wmrl`. `wmrl-longer`: twice the steps, at a quarter of the executions of `real`. `wmrl-learning`: the world
+model learns from the anchors too, which the paper's cannot."""
 
 NAMES = {
     "untrained": "untrained", "real": "GRPO, real execution", "world-model": "world model alone", "mixture": "plain mixture",
     "debias": "Online Debiasing", "denoise": "Inverse-Variance Denoising", "wmrl": "both (WMRL)", "cv": "control variate",
     "auto": "auto", "same-budget": "real, WMRL's executions (1 group a step)",
-    "same-budget-short": "real, WMRL's executions (8 groups, 5 steps)", "wmrl-learning": "WMRL, learning world model",
+    "same-budget-short": "real, WMRL's executions (8 groups, 5 steps)", "wmrl-longer": "WMRL, twice the steps", "wmrl-learning": "WMRL, learning world model",
 }  # fmt: skip
 
 PLANTED = ["world_model.kind=planted:PlantedErrorWorldModel"]
