@@ -100,6 +100,8 @@ def run(
     folder = RunDirectory(out)
     folder.acquire()
     try:
+        if folder.has_run:
+            raise InvalidInput(f"{folder.path} holds a run of `wmrl train`: choose another folder to write to.")
         if any(folder.checkpoints.glob("step-*")) and not resume:
             raise InvalidInput(f"{folder.path} holds a fine-tuning already: go on with --resume, or choose another folder.")
         torch.manual_seed(config.seed)
@@ -287,7 +289,7 @@ def episodes(source: Path, tokenizer: Any, top: float, predicted: bool) -> list[
             )
         if record["anchored"] or predicted:
             key = json.dumps([row["ids"] for row in record["rows"]])
-            by_task[record["task"]][key] = (record["reward"], [_row(row) for row in record["rows"]])
+            by_task[record["task"]][key] = (record["reward"] or 0.0, [_row(row) for row in record["rows"]])
     best: list[tuple[float, list[Row]]] = []
     for found in by_task.values():
         ranked = sorted(found.values(), key=lambda entry: -entry[0])[: math.ceil(top * len(found))]

@@ -256,6 +256,28 @@ def test_runs_that_cannot_be_learned_from_are_refused(tiny, recorded):
         episodes(recorded, tiny[1], 0.5, False)
 
 
+def test_what_a_trainer_recorded_is_what_its_agent_wrote(tiny, folder, tmp_path):
+    from tests.unit.train.test_trainer import config, trainer
+
+    cfg = config(tmp_path, train__steps=2, policy__model=folder, anchors__fraction=1.0)
+    work = trainer(cfg, tiny)
+    try:
+        work.run()
+    finally:
+        work.close()
+        work.run_dir.release()
+    with pytest.raises(InvalidInput, match="holds a run of `wmrl train`"):
+        run(settings(folder, cfg.run_dir), cfg.run_dir)
+    written = {turn["code"] for record in work.run_dir.read("rollouts.jsonl") for turn in record["turns"]}
+    rows = episodes(cfg.run_dir, tiny[1], 1.0, False)
+    assert rows
+    for row in rows:
+        sampled = tiny[1].decode([i for i, s in zip(row.ids, row.sampled, strict=True) if s]).removesuffix("<end>")
+        assert sampled in written
+    out = run(settings(folder, cfg.run_dir, steps=2), tmp_path / "sft")
+    assert load_model(out)
+
+
 def wmrl(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
