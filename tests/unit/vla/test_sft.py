@@ -1,12 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+
+from wmrl_envs.errors import InvalidInput
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from wmrl_train.agents.vla.demonstrations import Demonstration
 from wmrl_train.agents.vla.model import small_config
-from wmrl_train.agents.vla.sft import new_policy, train
+from wmrl_train.agents.vla.sft import examples, new_policy, train
 
 
 def colourful(n=12, steps=10):
@@ -32,3 +36,18 @@ def test_a_small_policy_learns_to_look():
         chunk = policy({"image": demonstration.images[0], "instruction": demonstration.instruction})
         assert np.sign(chunk[:, 0]).tolist() == np.sign(demonstration.actions[:8, 0]).tolist()
         assert chunk[:, 6].tolist() == demonstration.actions[:8, 6].tolist()
+
+
+def test_codes_are_in_the_gripper_convention_of_the_policy():
+    data = list(colourful(2))
+    policy = new_policy(data, small_config(layers=1, groups=2, codes=16), vq_steps=20)
+    theirs = [replace(d, actions=np.c_[d.actions[:, :6], (1 - d.actions[:, 6]) / 2].astype(np.float32)) for d in data]
+    encode = (policy.normalizer, policy.quantizer, 16)
+    assert examples(data, *encode, inverted_gripper=True).codes.equal(examples(theirs, *encode).codes)
+
+
+def test_pictures_in_another_orientation_are_refused():
+    data = list(colourful(2))
+    policy = new_policy(data, small_config(layers=1, groups=2, codes=16), vq_steps=5)
+    with pytest.raises(InvalidInput, match="'rot180' for a policy that sees 'vertical'"):
+        train(policy, [d.turned("rot180") for d in data], steps=1)

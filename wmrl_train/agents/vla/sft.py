@@ -36,9 +36,13 @@ class Examples:
 
 
 def examples(
-    demonstrations: Sequence[Demonstration], normalizer: ActionNormalizer, quantizer: ResidualVQ, size: int
+    demonstrations: Sequence[Demonstration],
+    normalizer: ActionNormalizer,
+    quantizer: ResidualVQ,
+    size: int,
+    inverted_gripper: bool = False,
 ) -> Examples:
-    """Encode demonstrations for training; pictures are stored at `size` pixels."""
+    """Encode demonstrations for training, in the policy's gripper convention; pictures are stored at `size` pixels."""
     from wmrl_train.agents.vla.vision import resize
 
     horizon = quantizer.config.horizon
@@ -46,7 +50,10 @@ def examples(
     for demonstration in demonstrations:
         small = resize(torch.from_numpy(demonstration.images), size)
         pictures.append((small * 255).round().to(torch.uint8).permute(0, 2, 3, 1))
-        codes.append(quantizer.encode(torch.from_numpy(normalizer.normalize(demonstration.chunks(horizon)))))
+        chunks = demonstration.chunks(horizon)
+        if inverted_gripper:
+            chunks[..., -1] = (1 - chunks[..., -1]) / 2  # -1 open, +1 close becomes 1 open, 0 closed
+        codes.append(quantizer.encode(torch.from_numpy(normalizer.normalize(chunks))))
     return Examples(
         torch.cat(pictures),
         torch.from_numpy(np.concatenate([d.proprioception for d in demonstrations])),
@@ -92,7 +99,14 @@ def train(
     on_step: Callable[[int, float], None] | None = None,
 ) -> list[float]:
     """Train in place; the loss of each step. AdamW, linear warm-up over a twentieth, cosine decay, gradients clipped at 1."""
-    data = examples(list(demonstrations), policy.normalizer, policy.quantizer, policy.model.config.dino.image_size)
+    shown, size = list(demonstrations), policy.model.config.dino.image_size
+    for demonstration in shown:
+        if demonstration.orientation != policy.orientation:
+            raise InvalidInput(
+                f"Demonstrations in orientation {demonstration.orientation!r} for a policy that sees {policy.orientation!r}: "
+                "load them in its orientation (convert=True, --convert)."
+            )
+    data = examples(shown, policy.normalizer, policy.quantizer, size, policy.inverted_gripper)
     prompts = [policy.prompt(text) for text in data.instructions]
     optimizer = torch.optim.AdamW([p for p in policy.model.parameters() if p.requires_grad], lr=lr, weight_decay=0.01)
     warm = max(1, steps // 20)
