@@ -34,6 +34,8 @@ def build(config: Config, ranks: Ranks = Ranks()) -> Parts:  # noqa: B008 - immu
     Raises:
         InvalidInput, DataNotBuilt, MissingExtra, IsolationError: one sentence on what is wrong and how to fix it.
     """
+    if config.agent.name == "vla":
+        raise InvalidInput("agent.name=vla is not trained by this trainer: see wmrl_train.vla_run, `wmrl train libero` or `wmrl grpo`.")
     path = check_model(config.policy.model)  # before anything slow is imported or started
     from transformers.utils import logging as transformers_logging
 

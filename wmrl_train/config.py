@@ -101,8 +101,9 @@ class PolicyConfig(Section):
 
 
 class AgentConfig(Section):
-    name: Literal["program", "research"] = "research"
-    """"program": the small policy that completes a prelude. "research": the AutoResearch scaffold of the paper."""
+    name: Literal["program", "research", "vla"] = "research"
+    """"program": the small policy that completes a prelude. "research": the AutoResearch scaffold of the paper. "vla": a
+    vision-language-action policy in LIBERO (section `libero`)."""
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -214,6 +215,22 @@ class TrackingConfig(Section):
     """Steps between two tables of sampled solutions in the log."""
 
 
+class LiberoConfig(Section):
+    """Of `agent.name: vla`: the options of `wmrl grpo`, in a file."""
+
+    task: int | str = 8
+    """Index, name or instruction."""
+    suite: str = "libero_10"
+    init_states: str = "train"
+    """"train" (the first 16 official ones), "all", or an .npz of start states."""
+    reward: str | None = None
+    """A reward model: http://... (`wmrl serve-robometer`) or a ProgressModel's file. null: the simulator's success, every group real."""
+    simulators: int = Field(default=2, ge=1)
+    """At once, 1 to 2.5 GB each."""
+    max_steps: int = Field(default=520, ge=1)
+    """Simulator steps an episode."""
+
+
 class EstimateConfig(Section):
     """Seconds a program (a turn of a trajectory) that `wmrl train --dry-run` counts with; a run's own times by `--like RUN_DIR`."""
 
@@ -240,6 +257,7 @@ class Config(Section):
     optim: OptimConfig = OptimConfig()
     eval: EvalConfig = EvalConfig()
     tracking: TrackingConfig = TrackingConfig()
+    libero: LiberoConfig = LiberoConfig()
     estimate: EstimateConfig = EstimateConfig()
 
     @model_validator(mode="after")
@@ -255,6 +273,8 @@ class Config(Section):
                 f"rollout.max_context={self.rollout.max_context} leaves no room for a prompt beside "
                 f"rollout.max_new_tokens={self.rollout.max_new_tokens}"
             )
+        if self.agent.name != "vla" and self.libero != LiberoConfig():
+            raise ValueError('libero.* is of use with agent.name="vla" alone')
         if not self.tasks.train:
             raise ValueError("tasks.train is empty: name a split or at least one task")
         return self

@@ -29,6 +29,8 @@ def estimate(config: Config, like: str | Path | None = None) -> list[str]:
     Raises:
         InvalidInput: a task nobody has heard of, or `like` holds no run with two steps.
     """
+    if config.agent.name == "vla":
+        return list(_episodes(config))
     seconds = measured(like) if like is not None else config.estimate
     source = f"measured in {like}" if like is not None else "of the section estimate"
     return [*_tasks(config), *_memory(config), *_programs(config), *_clock(config, seconds, source)]
@@ -66,6 +68,22 @@ def measured(run: str | Path) -> EstimateConfig:
         learn_s=spent["learn"],
         execute_s=steps[-1]["ledger/execution_s"] / executions if executions else None,
     )
+
+
+def _episodes(config: Config) -> Iterator[str]:
+    episodes = config.rollout.groups * config.rollout.group_size * config.train.steps
+    paid = anchors_a_step(config) * config.rollout.group_size * config.train.steps
+    yield (
+        f"episodes: {episodes} of at most {config.libero.max_steps} simulator steps, on {config.libero.simulators} simulators "
+        f"of 1 to 2.5 GB each; a reward model replaces their success, not their steps"
+    )
+    if config.libero.reward is not None:
+        yield f"reward: {episodes} episodes are read by {config.libero.reward}; the success of {paid} is used too"
+    from wmrl_train.vla_run import USED
+
+    yield f"of the configuration above agent.name=vla uses {', '.join(USED)}"
+    if not Path(config.policy.model).is_dir():
+        yield f"policy: there is no folder {config.policy.model} yet: make it with `wmrl sft` or `wmrl import-minivla`"
 
 
 def _tasks(config: Config) -> Iterator[str]:

@@ -48,8 +48,15 @@ def train(
     if run_dir is not None:
         given += [f"run.dir={run_dir.parent}", f"run.name={run_dir.name}"]
     resolved = _stored_config(config, given, run_dir) if resume else load_config(config or "laptop", given)
+    if resolved.agent.name == "vla":
+        from wmrl_train import vla_run
+
+        vla_run.check(resolved)
     if dry_run:
         _show_plan(resolved, like)
+        return
+    if resolved.agent.name == "vla":
+        vla_run.run(resolved, resume, again)
         return
     _run(resolved, resume, again)
 

@@ -12,7 +12,7 @@ def test_importable_without_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name", ["laptop", "demo", "paper-4b", "paper-9b"])
+@pytest.mark.parametrize("name", ["laptop", "demo", "paper-4b", "paper-9b", "libero"])
 def test_shipped_configurations_load_and_survive_a_round_trip(name, tmp_path):
     assert name in available_configs()
     config = load_config(name)
