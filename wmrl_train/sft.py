@@ -88,7 +88,10 @@ def run(
     `out` also gets sft.yaml, metrics.jsonl (a line a step: loss in nats a token, tokens, gradient norm) and checkpoints/. Which
     rows a step takes depends on seed and step alone, so a resumed run repeats an uninterrupted one.
     """
-    check_model(config.model)
+    check_model(config.model)  # before anything slow is imported
+    for source in config.data:
+        if not Path(source).exists():
+            raise InvalidInput(f"{source} does not exist: expected a JSONL file of conversations, or the directory of a run.")
     import torch
     from transformers.utils import logging as transformers_logging
 

@@ -22,11 +22,13 @@ def check_form(form: str) -> Form:
 
 
 def subsample(count: int, frames: int = FRAMES) -> np.ndarray:
-    """Indices of `frames` frames spread evenly over `count`, first and last included, repeated where there are too few.
+    """Indices of `frames` frames spread evenly over `count`, first and last included; of too few the last is repeated.
 
-    >>> subsample(15).tolist(), subsample(3, 4).tolist()
-    ([0, 2, 4, 6, 8, 10, 12, 14], [0, 1, 1, 2])
+    >>> subsample(15).tolist(), subsample(3, 5).tolist()
+    ([0, 2, 4, 6, 8, 10, 12, 14], [0, 1, 2, 2, 2])
     """
+    if count < frames:
+        return np.minimum(np.arange(frames), count - 1)
     return np.linspace(0, count - 1, frames).round().astype(int)
 
 

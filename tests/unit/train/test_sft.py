@@ -299,6 +299,7 @@ def test_the_command_writes_a_model(folder, data, tmp_path):
         (("--model", "demo", "--top", 2), "--top 2.0: input should be less than or equal to 1"),
         (("--model", "demo", "--dtype", "int8"), "--dtype 'int8': input should be 'float32' or 'bfloat16'"),
         (("--model", "no-such-model"), "No model in 'no-such-model'"),
+        (("--model", "demo", "--data", "nothing.jsonl"), "nothing.jsonl does not exist"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(data, tmp_path, arguments, message):

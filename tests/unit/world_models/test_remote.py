@@ -137,4 +137,4 @@ def test_the_command_serves_a_checkpoint_in_a_process_of_its_own(tmp_path):
         )
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=120) == 130

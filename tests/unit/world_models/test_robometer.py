@@ -124,7 +124,7 @@ def test_pictures_become_patches_as_transformers_makes_them():
 def test_frames_are_eight_evenly_spread_first_and_last_included():
     shades = Episode([np.full((2, 2, 3), i, np.uint8) for i in range(50)])
     assert episode_frames(shades)[:, 0, 0, 0].tolist() == [0, 7, 14, 21, 28, 35, 42, 49]
-    assert episode_frames(Episode(shades.observations[:1]))[:, 0, 0, 0].tolist() == [0] * 8
+    assert episode_frames(Episode(shades.observations[:3]))[:, 0, 0, 0].tolist() == [0, 1, 2, 2, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize(
