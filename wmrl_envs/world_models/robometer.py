@@ -22,7 +22,7 @@ from wmrl_envs.world_models.robometer_checkpoint import RobometerNetwork, load_n
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The checkpoint was trained on exactly this text, so that another wording is another, worse model.
+# Appendix E.2, verbatim: the checkpoint was trained on exactly this text, so that another wording is another, worse model.
 PROMPT = (
     "The task for the robot is '{task}'. Given the trajectory video, predict the task progress at each frame, how far along the "
     "robot is towards completing the task, a float between 0 and 1, where 0 is the starting state and 1 is when the task is "
