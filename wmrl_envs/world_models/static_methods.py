@@ -34,6 +34,7 @@ REDUCTIONS = frozenset(
         "all",
     ]
 )
+NUMBERS_ONLY = frozenset(["mean", "median", "std", "var", "skew", "corr", "cov"])
 _SAME_SHAPE = """
     fillna astype clip abs round copy replace apply map applymap transform rank interpolate ffill bfill shift diff
     mask where add sub mul div pow cumsum isna notna isnull notnull infer_objects convert_dtypes to_numpy toarray
@@ -108,6 +109,8 @@ def data_method(run: Interpreter, owner: Data, name: str, args: list[Any], kwarg
         return _reshape(run, owner, args)
     if name in ("head", "tail", "sample"):
         return _some_rows(run, owner, name, args, kwargs)
+    if owner.kind == "frame" and name in NUMBERS_ONLY:
+        return _of_numbers(run, owner, name, args, kwargs)
     if name in REDUCTIONS:
         return _reduced(owner, name, args, kwargs)
     if name in SAME_SHAPE:
@@ -152,6 +155,19 @@ def _reshape(run: Interpreter, owner: Data, args: list[Any]) -> Data:
     width = owner.width if len(shape) == 2 and owner.exact else None
     rows = first.tag if isinstance(first, Rows) else row_tag(run, first)
     return owner.but(kind="array", rows=rows, ndim=len(shape), width=width, columns=None)
+
+
+def _of_numbers(run: Interpreter, owner: Data, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Means, correlations and the like of a frame: its texts have none."""
+    chosen = kwargs.get("numeric_only")
+    if owner.text is True and (chosen is None or (isinstance(chosen, Const) and chosen.value is False)):
+        both = name in ("corr", "cov")
+        text = "could not convert string to float" if both else f"Cannot perform reduction '{name}' with string dtype"
+        run.report("shapes.text-reduction", "shapes", "ValueError" if both else "TypeError", text, 0.93)
+    if name not in ("corr", "cov"):
+        return _reduced(owner, name, args, kwargs)
+    left = {k: Column(text=False) for k, c in (owner.columns or {}).items() if not c.text}
+    return owner.but(columns=left if owner.columns is not None else None, rows=None, text=False, nan=None)
 
 
 def _reduced(owner: Data, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

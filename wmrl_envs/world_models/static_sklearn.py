@@ -85,7 +85,7 @@ class SklearnRules:
         tags = self.tags(model)
         if not tags or not isinstance(y, Data):
             return
-        if tags["type"] == "classifier" and y.meaning == "continuous":
+        if tags["type"] == "classifier" and y.meaning in ("continuous", "log"):
             text = "Unknown label type: continuous. Maybe you are trying to fit a classifier, which expects discrete classes on a regression target with continuous values."
             self.report("shapes.target-type", "shapes", "ValueError", text, 0.95)
         if tags["type"] == "regressor" and y.text is True:

@@ -66,6 +66,10 @@ RAISES = {
     "print(y.as_matrix())": "AttributeError",
     "from sklearn.tree import DecisionTreeRegressor\nDecisionTreeRegressor(criterion='mse').fit(X[['age']], y)": "InvalidParameterError",
     "from sklearn.feature_extraction.text import CountVectorizer\nCountVectorizer(analyzer='words').fit(X['home'])": "InvalidParameterError",
+    "print(X.mean())": "TypeError",
+    "print(X.corr())": "ValueError",
+    "print(X[['age', 'income']].corr()['label'])": "KeyError",
+    "from sklearn.dummy import DummyClassifier\nDummyClassifier().fit(X, np.log1p(y))": "ValueError",
     "print(np.c_[np.asarray(X)[:5], np.asarray(T)[:4]])": "ValueError",
 }
 RIGHT = [
@@ -90,6 +94,7 @@ RIGHT = [
     "X, y = X[::2], y[::2]",
     "X, y = X.sample(frac=0.5, random_state=0), y.sample(frac=0.5, random_state=0)",
     "with open('notes.txt', 'w') as f:\n    f.write('a')\nprint(open('notes.txt').read())",
+    "print(X.mean(numeric_only=True), X[num].median(), X[num].corr()['age'])",
     "small = np.zeros((100, 100))",
     "print(os.environ.get('DATA_PATH'))",
     "print(X['start'].str.upper().str.len().mean(), pd.to_datetime(X['start']).dt.month_name())",
