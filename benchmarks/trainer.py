@@ -4,7 +4,7 @@
     python benchmarks/trainer.py --memory       # peak memory of one update, vocabulary 151,936
 
 Both train SmolLM2-135M (`wmrl model fetch smollm2`) in float32 on the CPU with the same prompts, lengths, reward function, batch and
-optimizer settings: two prompts of 128 tokens, 8 completions of 64 tokens each, no KL term, loss "grpo", advantages without
+optimizer settings: a group of 8 completions of 64 tokens for each of one or two prompts of 128 tokens, no KL term, loss "grpo", advantages without
 scaling, AdamW, no gradient checkpointing, one micro-batch. Every run is a process of its own, ours and TRL's alternate, and a run's first
 step (warm-up) is left out. CPU seconds are given beside the wall clock, for a busy machine.
 """
@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-PROMPTS, GROUP, PROMPT_TOKENS, NEW_TOKENS = 2, 8, 128, 64
+GROUP, PROMPT_TOKENS, NEW_TOKENS = 8, 128, 64
 LR = 1e-6
 SUBJECTS = ("the sea", "a machine")
 STAGES = ("generate", "reward", "update", "other")
@@ -35,10 +35,10 @@ def reward(text: str) -> float:
     return sum(c.islower() for c in text) / max(len(text), 1)
 
 
-def prompts(tokenizer: Any) -> list[str]:
+def prompts(tokenizer: Any, groups: int) -> list[str]:
     """Texts of exactly PROMPT_TOKENS tokens."""
     texts = []
-    for subject in SUBJECTS:
+    for subject in SUBJECTS[:groups]:
         text = f"Write a short story about {subject}."
         while len(tokenizer(text)["input_ids"]) < PROMPT_TOKENS:
             text += " Then"
@@ -48,7 +48,7 @@ def prompts(tokenizer: Any) -> list[str]:
 
 
 # -- ours ------------------------------------------------------------------------------------------------------------
-def ours(steps: int, folder: Path) -> list[dict[str, float]]:
+def ours(steps: int, groups: int, folder: Path) -> list[dict[str, float]]:
     """The whole trainer: rollout lanes, correction, learner, records."""
     from wmrl_envs.envs.executable import ExecutableEnv
     from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
@@ -98,14 +98,14 @@ def ours(steps: int, folder: Path) -> list[dict[str, float]]:
     config = load_config(
         {
             "run": {"dir": str(folder)}, "train": {"steps": steps + 1}, "eval": {"k": 0},
-            "rollout": {"groups": PROMPTS, "group_size": GROUP, "max_new_tokens": NEW_TOKENS},
+            "rollout": {"groups": groups, "group_size": GROUP, "max_new_tokens": NEW_TOKENS},
             "world_model": {"kind": "none"}, "anchors": {"fraction": 1.0}, "correction": {"debias": False, "denoise": False},
             "optim": {"lr": LR, "kl_coef": 0.0, "entropy_coef": 0.0},
         }
     )  # fmt: skip
     run = RunDirectory(config.run_dir)
     run.acquire()
-    parts = Parts(model, tokenizer, TransformersEngine(model, tokenizer), Writer(), Story, None, prompts(tokenizer))  # type: ignore[arg-type]
+    parts = Parts(model, tokenizer, TransformersEngine(model, tokenizer), Writer(), Story, None, prompts(tokenizer, groups))  # type: ignore[arg-type]
     trainer = Trainer(config, parts, run)
     records = []
     for _ in range(steps + 1):
@@ -115,14 +115,14 @@ def ours(steps: int, folder: Path) -> list[dict[str, float]]:
     trainer.close()
     run.release()
     for record, step in zip(records, run.read("metrics.jsonl"), strict=True):
-        assert step["policy/tokens"] == PROMPTS * GROUP * NEW_TOKENS
+        assert step["policy/tokens"] == groups * GROUP * NEW_TOKENS
         record |= {"step": step["time/step_s"], "generate": step["time/generate_s"], "reward": step["time/execute_s"],
                    "update": step["time/learn_s"], "other": step["time/other_s"]}  # fmt: skip
     return records[1:]
 
 
 # -- TRL -------------------------------------------------------------------------------------------------------------
-def trl(steps: int, folder: Path) -> list[dict[str, float]]:
+def trl(steps: int, groups: int, folder: Path) -> list[dict[str, float]]:
     """`GRPOTrainer` with the same settings."""
     import torch
     from datasets import Dataset
@@ -160,12 +160,12 @@ def trl(steps: int, folder: Path) -> list[dict[str, float]]:
     tokenizer = AutoTokenizer.from_pretrained(model_path("smollm2"))
     model = AutoModelForCausalLM.from_pretrained(model_path("smollm2"), dtype=torch.float32)
     settings = GRPOConfig(
-        output_dir=str(folder), max_steps=steps + 1, per_device_train_batch_size=PROMPTS * GROUP, num_generations=GROUP,
+        output_dir=str(folder), max_steps=steps + 1, per_device_train_batch_size=groups * GROUP, num_generations=GROUP,
         max_completion_length=NEW_TOKENS, generation_kwargs={"min_new_tokens": NEW_TOKENS}, temperature=1.0, beta=0.0,
         loss_type="grpo", scale_rewards="none", learning_rate=LR, lr_scheduler_type="constant", gradient_checkpointing=False,
         use_cpu=True, bf16=False, report_to=[], save_strategy="no", disable_tqdm=True, seed=0,
     )  # fmt: skip
-    data = Dataset.from_list([{"prompt": text} for text in prompts(tokenizer)])
+    data = Dataset.from_list([{"prompt": text} for text in prompts(tokenizer, groups)])
     trainer = Timed(model, lower_case, args=settings, train_dataset=data, processing_class=tokenizer, callbacks=[Clock()])
     trainer.train()
     lengths = {entry["completions/mean_length"] for entry in trainer.state.log_history if "completions/mean_length" in entry}
@@ -226,19 +226,21 @@ def in_process(python: str, *arguments: object) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(python: str, rounds: int, steps: int, threads: int) -> dict[str, Any]:
+def compare(python: str, rounds: int, steps: int, groups: int, threads: int) -> dict[str, Any]:
     """Medians of both sides, their ratios, and every step measured."""
     steps_of: dict[str, list[dict[str, float]]] = {"wmrl": [], "trl": []}
     for _ in range(rounds):
         for side, interpreter in (("wmrl", sys.executable), ("trl", python)):
-            steps_of[side] += in_process(interpreter, "--side", side, "--steps", steps, "--threads", threads)
+            steps_of[side] += in_process(
+                interpreter, "--side", side, "--steps", steps, "--groups", groups, "--threads", threads
+            )
     medians = {
         side: {key: statistics.median(r[key] for r in records) for key in ("step", "cpu", *STAGES)}
         for side, records in steps_of.items()
     }
     ratio = {key: medians["wmrl"][key] / medians["trl"][key] for key in ("step", "cpu", "generate", "update")}
     overhead = statistics.median(r["other"] / r["step"] for r in steps_of["wmrl"])
-    return {"medians": medians, "ratio": ratio, "overhead": overhead, "steps": steps_of}
+    return {"groups": groups, "medians": medians, "ratio": ratio, "overhead": overhead, "steps": steps_of}
 
 
 def main() -> None:
@@ -246,6 +248,7 @@ def main() -> None:
     parser.add_argument("--trl", default=".venv-trl/bin/python", help="interpreter of the environment with TRL")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each trainer")
     parser.add_argument("--steps", type=int, default=3, help="measured steps a run")
+    parser.add_argument("--groups", type=int, default=2, choices=[1, 2], help="prompts a step")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--shape", type=int, nargs=2, default=(8, 4096), metavar=("ROWS", "TOKENS"), help="of --memory")
@@ -271,7 +274,7 @@ def main() -> None:
         print(f"{given.shape[0]} x {given.shape[1]} tokens, vocabulary {VOCABULARY}: peak growth {result['peak_growth_gib']:.2f} GiB in "
               f"chunks of {result['chunk_gib']:.2f} GiB; the logits alone would be {result['logits_gib']:.1f} GiB")  # fmt: skip
     else:
-        result = compare(given.trl, given.rounds, given.steps, given.threads)
+        result = compare(given.trl, given.rounds, given.steps, given.groups, given.threads)
         print("| seconds a step (median) | this trainer | TRL | ratio |")
         print("|---|---|---|---|")
         for key in ("step", "cpu", *STAGES):

@@ -128,7 +128,9 @@ class Learner:
                 self._place(whole)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         adamw: type[torch.optim.AdamW] = HostAdamW if config.offload else torch.optim.AdamW
-        self.optimizer = adamw(self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+        self.optimizer = adamw(
+            self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
+        )
 
     @classmethod
     def from_config(cls: type[L], model: Any, config: Config, **options: Any) -> L:

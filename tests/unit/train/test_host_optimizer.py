@@ -22,11 +22,13 @@ def train(model, optimizer, steps):
         optimizer.step()
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("chunk", [1, 40, 2**27])
-def test_equal_to_adamw_bit_by_bit(chunk, monkeypatch):
+def test_equal_to_adamw_bit_by_bit(chunk, fused, monkeypatch):
     monkeypatch.setattr(host_optimizer, "CHUNK_ELEMENTS", chunk)
     one, other = net(), net()
-    plain, host = torch.optim.AdamW(one.parameters(), **OPTIONS), HostAdamW(other.parameters(), **OPTIONS)
+    plain = torch.optim.AdamW(one.parameters(), **OPTIONS, fused=fused)
+    host = HostAdamW(other.parameters(), **OPTIONS, fused=fused)
     train(one, plain, 4)
     train(other, host, 4)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
