@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LIBERO := $(VENV)/.installed-libero
 RAY := $(VENV)/.installed-ray
-RAY_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -m ray tests/unit/execution/test_ray.py
+RAY_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -m ray tests/unit/execution/test_ray.py tests/unit/train/test_ray_engine.py
 # In one process: each simulator holds a gigabyte. What is skipped says why.
 LIBERO_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/libero
 WORKERS ?= 2

@@ -35,7 +35,9 @@ def build(config: Config, ranks: Ranks = Ranks()) -> Parts:  # noqa: B008 - immu
         InvalidInput, DataNotBuilt, MissingExtra, IsolationError: one sentence on what is wrong and how to fix it.
     """
     if config.agent.name == "vla":
-        raise InvalidInput("agent.name=vla is not trained by this trainer: see wmrl_train.vla_run, `wmrl train libero` or `wmrl grpo`.")
+        raise InvalidInput(
+            "agent.name=vla is not trained by this trainer: see wmrl_train.vla_run, `wmrl train libero` or `wmrl grpo`."
+        )
     path = check_model(config.policy.model)  # before anything slow is imported or started
     from transformers.utils import logging as transformers_logging
 
@@ -116,9 +118,15 @@ def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:
 
     policy = config.policy
     model, tokenizer = load_policy(config, policy.device)
-    if policy.engine == "transformers":
+    engine: Engine
+    if policy.replicas is not None:
+        from wmrl_train.distributed.engine import RayEngine
+
+        given = {"gpus": policy.replica_gpus, "options": {"dtype": policy.dtype} | policy.engine_options}
+        engine = RayEngine(policy.engine, str(path), tokenizer, workers=policy.replicas, **given)
+    elif policy.engine == "transformers":
         given = _known_options(TransformersEngine, "policy.engine_options", policy.engine_options)
-        engine: Engine = TransformersEngine(model, tokenizer, **({"batch_size": config.rollout.batch_size} | given))
+        engine = TransformersEngine(model, tokenizer, **({"batch_size": config.rollout.batch_size} | given))
     else:
         engine = make_engine(policy.engine, str(path), **({"dtype": policy.dtype} | policy.engine_options))
     return model, tokenizer, engine
@@ -159,7 +167,8 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
     from wmrl_train.engines import make_engine
 
     options = _known_options(SimulatorWorldModel, "world_model.options", settings.options)
-    if settings.engine == "policy" and config.policy.lora is not None and config.policy.engine == "transformers":
+    own = config.policy.engine == "transformers" and config.policy.replicas is None  # the learner's own weights
+    if settings.engine == "policy" and config.policy.lora is not None and own:
         return SimulatorWorldModel(FrozenBase(engine, model), **options)  # one set of weights, three roles
     kind = config.policy.engine if settings.engine == "policy" else settings.engine
     name = settings.model or config.policy.model

@@ -94,6 +94,10 @@ class PolicyConfig(Section):
     engine: Literal["transformers", "vllm"] = "transformers"
     """What samples; an OpenAI-compatible server cannot take new weights and serves world models and evaluations only."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
+    replicas: int | None = Field(default=None, ge=1)
+    """Generation workers, each an engine of its own on a node of a Ray cluster; null: one engine, in this process."""
+    replica_gpus: float = Field(default=1.0, ge=0)
+    """GPUs a replica takes."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"
     lora: LoraConfig | None = None

@@ -131,7 +131,7 @@ class Group:
 def _context(data: dict[str, Any]) -> TaskContext:
     """From a dictionary that was JSON, where tuples are lists."""
     files = tuple(FileInfo(**file) for file in data["files"])
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
     return TaskContext(**plain | {"files": files, "history": tuple((code, feedback) for code, feedback in data["history"])})
 
 

@@ -33,7 +33,8 @@ class RaySandbox(Sandbox):
     Args:
         inner: kind of the sandbox on the nodes: "auto", "process" or "docker".
         address: of the cluster (default: `RAY_ADDRESS`, else one that runs on this machine, else a new one on this machine).
-        cpus: that an execution takes; a node runs as many at a time as it has room for.
+        cpus, gpus: that an execution takes; a node runs as many at a time as it has room for. GPUs are lent by Ray and handed
+            on to the inner sandbox. Not tested on a GPU machine.
         memory_mb: that Ray sets aside for an execution (default: none; its limit holds anyway).
         retries: how often Ray runs an execution again that was lost with its worker or node.
         wait_s: how long an execution may wait for room before that counts as an infrastructure failure.
@@ -49,6 +50,7 @@ class RaySandbox(Sandbox):
         *,
         address: str | None = None,
         cpus: float = 1.0,
+        gpus: int = 0,
         memory_mb: int | None = None,
         retries: int = 3,
         wait_s: float = 3600.0,
@@ -68,9 +70,13 @@ class RaySandbox(Sandbox):
         self._running: set[Any] = set()
         self._finalizer = weakref.finalize(self, _close, self._ray, self._running, ours)
         self._spec = (inner, json.dumps(dict(options or {}), default=str))
-        self._cpus, self._wait_s = float(cpus), wait_s
+        self._takes, self._wait_s = {"CPU": float(cpus)} | ({"GPU": float(gpus)} if gpus else {}), wait_s
         self._task = self._ray.remote(_execute).options(
-            num_cpus=cpus, memory=memory_mb and memory_mb << 20, max_retries=retries, scheduling_strategy="SPREAD"
+            num_cpus=cpus,
+            num_gpus=gpus,
+            memory=memory_mb and memory_mb << 20,
+            max_retries=retries,
+            scheduling_strategy="SPREAD",
         )
         self._lock = threading.Lock()
         self._shipped: dict[str, tuple[str, list[Any]]] = {}  # signature -> digest, parts in Ray's object store
@@ -87,7 +93,7 @@ class RaySandbox(Sandbox):
     @property
     def slots(self) -> int:
         """Executions the nodes that are alive now can run at a time."""
-        return sum(int(node["Resources"].get("CPU", 0) // self._cpus) for node in self._nodes())
+        return sum(min(int(node["Resources"][kind] // each) for kind, each in self._takes.items()) for node in self._nodes())
 
     def run_job(self, job: Job) -> Execution:
         folder = job.data_dir.expanduser().resolve()
@@ -133,7 +139,9 @@ class RaySandbox(Sandbox):
             return self._shipped[seen]
 
     def _nodes(self) -> list[dict[str, Any]]:
-        return [n for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) >= self._cpus]
+        """Those alive that have room for an execution."""
+        takes = self._takes.items()
+        return [n for n in self._ray.nodes() if n["Alive"] and all(n["Resources"].get(k, 0) >= each for k, each in takes)]
 
     def _survey(self) -> tuple[str, str]:
         """(environment lock, tier) of the nodes; every node is asked, so that what is wrong is known before a run starts."""
@@ -141,7 +149,8 @@ class RaySandbox(Sandbox):
 
         nodes = self._nodes()
         if not nodes:
-            raise InvalidInput(f"No node of the Ray cluster has {self._cpus:g} CPUs for an execution: lower cpus or add nodes.")
+            takes = " and ".join(f"{each:g} {kind}" for kind, each in self._takes.items())
+            raise InvalidInput(f"No node of the Ray cluster has the {takes} of an execution: lower cpus or gpus, or add nodes.")
         describe = self._ray.remote(_describe)
         asked = {
             f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})": describe.options(
@@ -182,11 +191,11 @@ def _close(ray: Any, running: set[Any], ours: bool) -> None:
 
 # -- on the nodes --------------------------------------------------------------------------------------------------------
 @functools.cache
-def _sandbox(kind: str, options: str) -> Sandbox:
-    """The one of this worker process; it ends with the process."""
+def _sandbox(kind: str, options: str, gpus: tuple[str, ...] = ()) -> Sandbox:
+    """The one of this worker process (for these GPUs); it ends with the process."""
     from wmrl_envs.execution.factory import make_sandbox
 
-    return make_sandbox(kind, **json.loads(options))
+    return make_sandbox(kind, **json.loads(options) | ({"gpus": gpus} if gpus else {}))
 
 
 def _describe(spec: tuple[str, str]) -> tuple[str, str]:
@@ -198,7 +207,7 @@ def _execute(
     spec: tuple[str, str], environment: str, job: Job, seen: str, shipped: tuple[str, Sequence[Any]] | None
 ) -> Execution | None:
     """Run a job here; None if its data is neither here nor `shipped` (the digest, and references to the parts)."""
-    box = _sandbox(*spec)
+    box = _sandbox(*spec, tuple(_ray().get_runtime_context().get_accelerator_ids()["GPU"]))
     if box.lock != environment:  # a node that joined later
         raise InfrastructureError(
             "The sandbox environment of a Ray node differs from the others': run `wmrl sandbox build` there."

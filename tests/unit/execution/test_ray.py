@@ -1,13 +1,12 @@
 """The Ray sandbox on a cluster of two nodes on this machine (`make test-ray`, in an environment that has Ray)."""
 
-import os
 import shutil
-import tempfile
 import threading
 import time
 
 import pytest
 
+from tests.cluster import two_nodes
 from tests.unit.execution.conftest import LIMITS, wait_until
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.execution import Job, RaySandbox, make_sandbox, shipping
@@ -15,30 +14,14 @@ from wmrl_envs.outcome import ExecutionStatus
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
-SETTINGS = {
-    "health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_timeout_ms": 2000,
-    "health_check_failure_threshold": 3,  # a dead node is noticed in seconds
-    "worker_niceness": 0,  # Ray's 15 would starve beside other tests
-}  # fmt: skip
 PROGRAM = "import time\ntime.sleep(1.5)\nprint('job', {i})\nopen(SUBMISSION_PATH, 'w').write('id,y\\n{i},0\\n')"
 
 
 @pytest.fixture(scope="module")
 def cluster(environment):
-    ray = pytest.importorskip("ray", reason="needs the extra [ray]: make test-ray")
-    from ray.cluster_utils import Cluster
-
-    folder = tempfile.mkdtemp(prefix="ray-")  # a short name: Ray's sockets lie in it
-    os.environ |= {"RAY_AUTH_TOKEN_PATH": f"{folder}/token", "RAY_USAGE_STATS_ENABLED": "0"}
-    node = {"num_cpus": 1, "object_store_memory": 80 << 20}
-    head = node | {"include_dashboard": False, "temp_dir": folder, "_system_config": SETTINGS}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    cluster.add_node(**node)
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
+    pytest.importorskip("ray", reason="needs the extra [ray]: make test-ray")
+    with two_nodes() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +32,7 @@ def many(cluster, environment):
 
 def test_every_node_is_asked_before_a_run_starts(many, cluster, warm_box):
     assert (many.slots, many.lock, many.tier) == (2, warm_box.lock, warm_box.tier)
-    with pytest.raises(InvalidInput, match="has 64 CPUs"):
+    with pytest.raises(InvalidInput, match="has the 64 CPU of an execution"):
         RaySandbox("process", cpus=64)
     with pytest.raises(InvalidInput, match=r"no usable sandbox.*nowhere"):
         RaySandbox("process", options={"environment": "nowhere"})
