@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from wmrl_envs.world_models import static_language
@@ -149,6 +150,13 @@ def subscript(run: Interpreter, owner: Any, key: Any) -> Any:
     return frame_subscript(run, owner, key) if owner.kind == "frame" else _array_subscript(run, owner, key)
 
 
+def check_pair(run: Interpreter, owner: Data, key: Seq) -> None:
+    """`frame[a, b]`: a pair is one label, which a frame of plain columns does not have."""
+    plain = all(isinstance(k, Const) for k in key.items)
+    if owner.kind == "frame" and owner.columns is not None and not owner.open and plain:
+        run.report("data.column", "data", "KeyError", repr(tuple(k.value for k in key.items)), 0.93)
+
+
 def _located(run: Interpreter, owner: Bound, key: Any) -> Any:
     """`frame.loc[...]` and `frame.iloc[...]`."""
     inner = owner.owner
@@ -208,14 +216,25 @@ def _sliced(run: Interpreter, tag: str | None, key: Slice) -> str | None:
     if key == Slice():
         return tag
     n = run.sklearn.count(tag)
-    if not key.known or tag is None or n is None or "+" in tag:
+    if not key.known or tag is None or n is None:
         return None
+    if "+" in tag:
+        return _part_of(run, tag.split("+"), key)
     left = len(range(n)[key.lower : key.upper : key.step])
     if left == n:
         return tag
     new = f"{tag}[{key.lower}:{key.upper}:{key.step}]"
     run.sklearn.rows[new] = left
     return new
+
+
+def _part_of(run: Interpreter, parts: list[str], key: Slice) -> str | None:
+    """Rows that were put below each other, taken apart where they meet."""
+    ends = [0, *accumulate(run.sklearn.count(p) or 0 for p in parts)]
+    lower, upper = key.lower or 0, ends[-1] if key.upper is None else key.upper
+    if key.step is not None or lower not in ends or upper not in ends or lower >= upper:
+        return None
+    return "+".join(parts[ends.index(lower) : ends.index(upper)])
 
 
 def frame_subscript(run: Interpreter, owner: Data, key: Any) -> Any:

@@ -367,6 +367,8 @@ class Interpreter:
 
     def e_Subscript(self, node: ast.Subscript) -> Any:
         owner, key = self.eval(node.value), self.eval(node.slice)
+        if isinstance(node.slice, ast.Tuple) and isinstance(owner, Data) and isinstance(key, Seq):
+            static_access.check_pair(self, owner, key)
         result = static_access.subscript(self, owner, key)
         if isinstance(key, Data) and key.mask and isinstance(owner, Data) and isinstance(result, Data) and owner.rows:
             return result.but(rows=f"{owner.rows}[?{ast.unparse(node.slice)}]")  # equal texts leave equal rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from wmrl_envs.world_models.static_values import Column, Const, Data
+from wmrl_envs.world_models.static_values import Column, Const, Data, Seq
 
 if TYPE_CHECKING:
     from wmrl_envs.world_models.static_interp import Interpreter
@@ -35,6 +35,11 @@ def metric_family(metric: str) -> str:
 
 def check_saved(run: Interpreter, value: Any) -> None:
     """The scaffold's `save(p)`: one value, label or row of probabilities for each test row."""
+    if isinstance(value, Seq) and value.sure:
+        wanted = run.sklearn.count("test")
+        if wanted is not None and len(value.items) != wanted:
+            text = f"save: expected {wanted} predictions, one for each test row, got {len(value.items)}"
+            run.report("submission.rows", "submission", "ValueError", text, 0.93)
     if not isinstance(value, Data):
         return
     if value.nan is True:

@@ -120,6 +120,24 @@ def test_an_address_in_use_is_refused(served):
         make_server(MeanBrightness(), port=port)
 
 
+def test_grpo_of_a_robot_policy_is_paid_by_the_server(served):
+    """One step on the double of LIBERO: every look goes over the wire, anchors bring the pairs."""
+    pytest.importorskip("torch")
+    from tests.unit.vla.test_grpo import ColourDouble, small_policy
+    from wmrl_envs.correction import Corrector
+    from wmrl_train.agents.vla.grpo import VLAGrpoConfig, train_grpo
+
+    model, url = served
+    corrector = Corrector(min_pairs=4)
+    config = VLAGrpoConfig(steps=1, groups=2, n=4, anchors=1)
+    (record,) = train_grpo(
+        small_policy(), [ColourDouble()], config, world_model=RemoteRewardModel(url, form="final"), corrector=corrector
+    )
+    assert model.calls == 1
+    assert record["predicted"] == pytest.approx(85 / 255, abs=1e-3)  # the mean brightness of a picture of one colour
+    assert record["pairs"] == 4
+
+
 def test_the_command_serves_a_checkpoint_in_a_process_of_its_own(tmp_path):
     pytest.importorskip("transformers")
     from tests.unit.world_models import tiny_robometer
