@@ -122,8 +122,9 @@ def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:
     if policy.replicas is not None:
         from wmrl_train.distributed.engine import RayEngine
 
-        given = {"gpus": policy.replica_gpus, "options": {"dtype": policy.dtype} | policy.engine_options}
-        engine = RayEngine(policy.engine, str(path), tokenizer, workers=policy.replicas, **given)
+        options = {"dtype": policy.dtype} | policy.engine_options
+        placement: dict[str, Any] = {"workers": policy.replicas, "gpus": policy.replica_gpus}
+        engine = RayEngine(policy.engine, str(path), tokenizer, options=options, **placement)
     elif policy.engine == "transformers":
         given = _known_options(TransformersEngine, "policy.engine_options", policy.engine_options)
         engine = TransformersEngine(model, tokenizer, **({"batch_size": config.rollout.batch_size} | given))
