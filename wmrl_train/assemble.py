@@ -28,7 +28,7 @@ from wmrl_train.trainer import Parts
 log = logging.getLogger(__name__)
 
 
-def build(config: Config, ranks: Ranks = Ranks()) -> Parts:  # noqa: B008 - immutable
+def build(config: Config, ranks: Ranks | None = None) -> Parts:
     """Everything `config` names, with a learner over all `ranks`. Nothing is left running if a part fails.
 
     Raises:
@@ -59,7 +59,7 @@ def build(config: Config, ranks: Ranks = Ranks()) -> Parts:  # noqa: B008 - immu
 
     return Parts(
         model, tokenizer, engine, agent, lambda task: make_env(task, **kwargs), world_model, train, evaluate, workers,
-        close=[engine.close, sandbox.close], make_learner=_make_learner(ranks),
+        close=[engine.close, sandbox.close], make_learner=_make_learner(ranks or Ranks()),
     )  # fmt: skip
 
 
