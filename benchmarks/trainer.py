@@ -226,9 +226,9 @@ def in_process(python: str, *arguments: object) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(python: str, rounds: int, steps: int, groups: int, threads: int) -> dict[str, Any]:
-    """Medians of both sides, their ratios, and every step measured."""
-    steps_of: dict[str, list[dict[str, float]]] = {"wmrl": [], "trl": []}
+def compare(python: str, rounds: int, steps: int, groups: int, threads: int, earlier: Any) -> dict[str, Any]:
+    """Medians of both sides, their ratios, and every step measured, those of `earlier` runs included."""
+    steps_of: dict[str, list[dict[str, float]]] = earlier or {"wmrl": [], "trl": []}
     for _ in range(rounds):
         for side, interpreter in (("wmrl", sys.executable), ("trl", python)):
             steps_of[side] += in_process(
@@ -254,7 +254,7 @@ def main() -> None:
     parser.add_argument("--shape", type=int, nargs=2, default=(8, 4096), metavar=("ROWS", "TOKENS"), help="of --memory")
     parser.add_argument("--chunk", type=int, help="logits at a time, instead of the learner's own bound")
     parser.add_argument("--side", choices=["wmrl", "trl", "memory"], help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path, help="write everything as JSON")
+    parser.add_argument("--output", type=Path, help="write everything as JSON; steps already in it count too")
     given = parser.parse_args()
     if given.side:
         import torch
@@ -264,7 +264,7 @@ def main() -> None:
             if given.side == "memory":
                 found: Any = memory(*given.shape, given.chunk)
             else:
-                found = {"wmrl": ours, "trl": trl}[given.side](given.steps, Path(folder))
+                found = {"wmrl": ours, "trl": trl}[given.side](given.steps, given.groups, Path(folder))
         print(json.dumps(found))
         return
     machine = {"cores": os.cpu_count(), "load": os.getloadavg(), "threads": given.threads, "python": platform.python_version()}
@@ -274,7 +274,9 @@ def main() -> None:
         print(f"{given.shape[0]} x {given.shape[1]} tokens, vocabulary {VOCABULARY}: peak growth {result['peak_growth_gib']:.2f} GiB in "
               f"chunks of {result['chunk_gib']:.2f} GiB; the logits alone would be {result['logits_gib']:.1f} GiB")  # fmt: skip
     else:
-        result = compare(given.trl, given.rounds, given.steps, given.groups, given.threads)
+        done = given.output is not None and given.output.exists()
+        earlier = json.loads(given.output.read_text())["steps"] if done else None
+        result = compare(given.trl, given.rounds, given.steps, given.groups, given.threads, earlier)
         print("| seconds a step (median) | this trainer | TRL | ratio |")
         print("|---|---|---|---|")
         for key in ("step", "cpu", *STAGES):
