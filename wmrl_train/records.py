@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+from array import array
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from wmrl_envs.engine import Generation
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.world_models.base import FileInfo, TaskContext
 
@@ -126,6 +130,35 @@ class Group:
         ]
         executed = [(Solution(**s), _context(c), _outcome(o)) for s, c, o in data["executed"]]
         return cls(GroupPlan(**data["plan"]), trajectories, data["failure"], executed)
+
+
+@dataclass
+class Sampled:
+    """What one turn of groups under way was: with it they can be taken up after a restart without being sampled again.
+
+    `prompts` is a digest of what was answered; `predicted`: outcomes and calibrated scores, None before they are there.
+    """
+
+    version: int
+    prompts: str
+    generations: list[Generation]
+    predicted: list[tuple[Outcome, float]] | None = None
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Sampled:
+        generations = [
+            Generation(
+                tuple(g["ids"]), tuple(g["logprobs"]), g["text"], g["finish"], g["choices"] and tuple(map(tuple, g["choices"]))
+            )
+            for g in data["generations"]
+        ]
+        predicted = data["predicted"] and [(_outcome(outcome), calibrated) for outcome, calibrated in data["predicted"]]
+        return cls(data["version"], data["prompts"], generations, predicted)
+
+
+def digest(prompts: Sequence[Sequence[int]]) -> str:
+    """Of token ids."""
+    return hashlib.sha256(b"".join(hashlib.sha256(array("q", ids).tobytes()).digest() for ids in prompts)).hexdigest()
 
 
 def _context(data: dict[str, Any]) -> TaskContext:

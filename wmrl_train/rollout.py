@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from wmrl_envs.outcome import Outcome, Solution
 from wmrl_envs.world_models.base import OutcomeModel, TaskContext
 from wmrl_train.agents.base import Agent
 from wmrl_train.lanes import Busy, Lane
-from wmrl_train.records import Group, GroupPlan, Row, Trajectory, Turn
+from wmrl_train.records import Group, GroupPlan, Row, Sampled, Trajectory, Turn, digest
 from wmrl_train.trie import restriction
 
 log = logging.getLogger(__name__)
@@ -76,19 +76,31 @@ class Roller:
         self._idle: dict[str, list[ExecutableEnv]] = {}
         self._envs: list[ExecutableEnv] = []
 
-    def start(self, plans: Sequence[GroupPlan]) -> list[Future[list[Group]]]:
-        """Set groups going: a future for each anchor group, then one for all the others."""
+    def start(self, plans: Sequence[GroupPlan], given: Sequence[Sampled] = ()) -> list[Running]:
+        """Set groups going: one cohort for each anchor group, then one for all the others. `given`: turns sampled before a restart."""
         anchors = [[plan] for plan in plans if plan.anchored]
         others = [plan for plan in plans if not plan.anchored]
         cohorts = [[_Member(plan, i, self._lend(plan.task)) for plan in c for i in range(self._group_size)] for c in anchors]
         cohorts += (
             [[_Member(plan, i, self._lend(plan.task)) for plan in others for i in range(self._group_size)]] if others else []
         )
-        return [self._cohorts.submit(self._run, members) for members in cohorts]
+        running = [Running(members, given) for members in cohorts]
+        for cohort in running:
+            cohort.future = self._cohorts.submit(self._run, cohort)
+        return running
+
+    def take_up(self, data: dict[str, Any]) -> Running:
+        """A cohort from the checkpoint it was saved in (`Running.as_dict`)."""
+        if "groups" not in data:
+            return self.start([GroupPlan(**plan) for plan in data["plans"]], list(map(Sampled.from_dict, data["sampled"])))[0]
+        landed = Running([])
+        landed.future = Future()
+        landed.future.set_result(list(map(Group.from_dict, data["groups"])))
+        return landed
 
     def collect(self, plans: Sequence[GroupPlan]) -> list[Group]:
         """Roll groups out and wait for them; in the order of `plans`."""
-        groups = [group for future in self.start(plans) for group in future.result()]
+        groups = [group for cohort in self.start(plans) for group in cohort.result()]
         order = {plan.id: i for i, plan in enumerate(plans)}
         return sorted(groups, key=lambda group: order[group.plan.id])
 
@@ -101,14 +113,15 @@ class Roller:
             env.close()
 
     # -- one cohort --------------------------------------------------------------------------------------------------
-    def _run(self, members: list[_Member]) -> list[Group]:
+    def _run(self, cohort: Running) -> list[Group]:
+        members = cohort.members
         groups = {member.plan.id: Group(member.plan) for member in members}
         try:
             for member in members:
                 member.begin(self._agent)
             turn = 0
             while live := [m for m in members if not m.over and groups[m.plan.id].failure is None]:
-                self._turn(live, groups, turn)
+                self._turn(live, groups, turn, cohort)
                 turn += 1
         finally:
             for member in members:
@@ -119,7 +132,7 @@ class Roller:
                 log.warning("Group %d (%s) was dropped: %s", group.plan.id, group.plan.task, group.failure)
         return list(groups.values())
 
-    def _turn(self, live: list[_Member], groups: dict[int, Group], turn: int) -> None:
+    def _turn(self, live: list[_Member], groups: dict[int, Group], turn: int, cohort: Running) -> None:
         """Generate, predict (everywhere) and execute (anchor groups), observe."""
         room = [m for m in live if len(m.row.ids) < self._max_context]
         for member in live:
@@ -133,21 +146,16 @@ class Roller:
         if not room:
             return
         try:
-            seeds = [_seed(m.plan.seed, m.index, turn) for m in room]
-            prompts = [m.row.ids for m in room]
-            version = self._engine.version
-            generate: Callable[..., Any] = partial(
-                self._engine.generate, **restriction(self._agent, [m.context for m in room])
-            )
-            made = self._retried(lambda: self.generation.run(generate, prompts, self._sampling, seeds))
+            sampled = cohort.given(turn, [m.row.ids for m in room]) or self._sample(room, turn)
         except InfrastructureError as error:
             _fail(groups, room, f"generation failed: {error}")
             return
-        for member, generation in zip(room, made, strict=True):
-            member.propose(self._agent, generation, version)
+        cohort.sampled.append(sampled)
+        for member, generation in zip(room, sampled.generations, strict=True):
+            member.propose(self._agent, generation, sampled.version)
         anchors = [m for m in room if m.plan.anchored or m.solution.problem is not None]  # a problem is told, nothing runs
         executions = self.execution.start(self._execute, anchors)
-        self._predict(room, groups)
+        self._predict(room, groups, sampled)
         for member, execution in zip(anchors, executions, strict=True):
             outcome = execution.result()
             member.take_executed(outcome)
@@ -160,20 +168,31 @@ class Roller:
             if groups[member.plan.id].failure is None:
                 member.observe(self._agent)
 
-    def _predict(self, members: list[_Member], groups: dict[int, Group]) -> None:
+    def _sample(self, members: list[_Member], turn: int) -> Sampled:
+        seeds = [_seed(m.plan.seed, m.index, turn) for m in members]
+        prompts = [m.row.ids for m in members]
+        version = self._engine.version
+        generate: Callable[..., Any] = partial(self._engine.generate, **restriction(self._agent, [m.context for m in members]))
+        made = self._retried(lambda: self.generation.run(generate, prompts, self._sampling, seeds))
+        return Sampled(version, digest(prompts), made)
+
+    def _predict(self, members: list[_Member], groups: dict[int, Group], sampled: Sampled) -> None:
         members = [m for m in members if m.solution.problem is None]
         model = self._world_model
         if model is None or not members:
             return
-        try:
-            outcomes = self._retried(
-                lambda: self.prediction.run(model.predict, [m.solution for m in members], [m.context for m in members])
-            )
-        except InfrastructureError as error:
-            _fail(groups, members, f"prediction failed: {error}")
-            return
-        for member, outcome in zip(members, outcomes, strict=True):
-            member.take_predicted(outcome, float(self._calibrate([outcome.score], member.plan.task)[0]))
+        if sampled.predicted is None:
+            try:
+                outcomes = self._retried(
+                    lambda: self.prediction.run(model.predict, [m.solution for m in members], [m.context for m in members])
+                )
+            except InfrastructureError as error:
+                _fail(groups, members, f"prediction failed: {error}")
+                return
+            calibrated = [float(self._calibrate([o.score], m.plan.task)[0]) for m, o in zip(members, outcomes, strict=True)]
+            sampled.predicted = list(zip(outcomes, calibrated, strict=True))
+        for member, (outcome, score) in zip(members, sampled.predicted, strict=True):
+            member.take_predicted(outcome, score)
 
     def _execute(self, member: _Member) -> Outcome:
         for _ in range(self._retries + 1):
@@ -198,6 +217,36 @@ class Roller:
         env = self._make_env(task)
         self._envs.append(env)
         return env
+
+
+class Running:
+    """Groups under way that advance together, and what was sampled for them so far.
+
+    Args:
+        members: their trajectories.
+        before: turns that were sampled before a restart; one is used if it answers the same prompts.
+    """
+
+    future: Future[list[Group]]
+
+    def __init__(self, members: list[_Member], before: Sequence[Sampled] = ()):
+        self.members, self.sampled, self._before = members, list[Sampled](), before
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able: the groups, or, if they are not finished, what it takes to go on. Waits for nothing."""
+        if self.future.done():
+            return {"groups": [group.as_dict() for group in self.result()]}
+        plans = dict.fromkeys(member.plan for member in self.members)
+        return {"plans": list(map(asdict, plans)), "sampled": list(map(asdict, list(self.sampled)))}
+
+    def result(self) -> list[Group]:
+        """The groups, once they are finished."""
+        return self.future.result()
+
+    def given(self, turn: int, prompts: list[list[int]]) -> Sampled | None:
+        """What was sampled for these prompts before the restart."""
+        same = turn < len(self._before) and self._before[turn].prompts == digest(prompts)
+        return self._before[turn] if same else None
 
 
 class _Member:

@@ -14,7 +14,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +33,7 @@ from wmrl_train.config import Config
 from wmrl_train.learner import Learner, Sample
 from wmrl_train.progress import Progress
 from wmrl_train.records import Group, GroupPlan
-from wmrl_train.rollout import Roller
+from wmrl_train.rollout import Roller, Running
 from wmrl_train.rundir import RunDirectory
 from wmrl_train.tracking import Trackers
 
@@ -111,7 +110,7 @@ class Trainer:
         )  # fmt: skip
         self.step = 0
         self.ledger = metrics.Ledger()
-        self.pending: list[tuple[int, Future[list[Group]]]] = []  # anchor groups under way, with the step they join
+        self.pending: list[tuple[int, Running]] = []  # anchor groups under way, with the step they join
         self._barren = 0
         self._before_step = (0, self.schedule.state_dict())
         self._learning = threading.Event()
@@ -193,14 +192,14 @@ class Trainer:
         lag = self.config.anchors.lag
         if lag == 0:
             return self.roller.collect(plans)
-        futures = self.roller.start(plans)
+        cohorts = self.roller.start(plans)
         n_anchors = sum(plan.anchored for plan in plans)
-        self.pending += [(self.step + lag, future) for future in futures[:n_anchors]]
-        groups = [group for future in futures[n_anchors:] for group in future.result()]
+        self.pending += [(self.step + lag, anchors) for anchors in cohorts[:n_anchors]]
+        groups = [group for others in cohorts[n_anchors:] for group in others.result()]
         last = self.step == self.config.train.steps - 1
-        due = [future for step, future in self.pending if step <= self.step or last]
-        self.pending = [(step, future) for step, future in self.pending if step > self.step and not last]
-        landed = [group for future in due for group in future.result()]
+        due = [anchors for step, anchors in self.pending if step <= self.step or last]
+        self.pending = [(step, anchors) for step, anchors in self.pending if step > self.step and not last]
+        landed = [group for anchors in due for group in anchors.result()]
         return sorted(landed + groups, key=lambda group: group.plan.id)
 
     def _correct(self, groups: list[Group]) -> tuple[np.ndarray, np.ndarray]:
@@ -308,7 +307,7 @@ class Trainer:
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
     def save(self) -> Path:
-        """Checkpoint everything; waits for the executions of deferred anchors, which become part of it."""
+        """Checkpoint everything. Of deferred anchors that are not finished, what was sampled: a resumed run executes it again."""
         model = self.parts.world_model
         state = {
             "corrector": self.corrector.state_dict(),
@@ -316,7 +315,7 @@ class Trainer:
             "world_model": model.state_dict() if hasattr(model, "state_dict") else None,  # type: ignore[union-attr]
             "ledger": self.ledger.as_dict(),
             "engine_version": self.parts.engine.version,
-            "pending": [[step, [group.as_dict() for group in future.result()]] for step, future in self.pending],
+            "pending": [[step, anchors.as_dict()] for step, anchors in self.pending],
             "logs": self.run_dir.sizes(),
         }
         with self._undisturbed():
@@ -336,10 +335,7 @@ class Trainer:
         if saved.state["world_model"] is not None:
             self.parts.world_model.load_state_dict(saved.state["world_model"])  # type: ignore[union-attr]
         self.ledger = metrics.Ledger(**saved.state["ledger"])
-        for step, groups in saved.state["pending"]:
-            landed: Future[list[Group]] = Future()
-            landed.set_result([Group.from_dict(group) for group in groups])
-            self.pending.append((step, landed))
+        self.pending = [(step, self.roller.take_up(data)) for step, data in saved.state["pending"]]
         self.run_dir.truncate(saved.state["logs"])
         self.step = saved.step
 
@@ -395,7 +391,6 @@ class Trainer:
             self.schedule.load_state_dict(self._before_step[1])  # the unfinished step never happened
         saved = {path.name for path in checkpoint.checkpoints(self.run_dir.checkpoints)}
         if f"step-{self.step:06d}" not in saved:
-            self.pending = [(step, future) for step, future in self.pending if future.done()]  # do not wait for the others
             self.save()
         raise Interrupted(
             f"Interrupted at step {self.step} of {self.config.train.steps}; saved in {where}. Go on with: wmrl train --resume --run-dir {where}"

@@ -60,13 +60,7 @@ class RaySandbox(Sandbox):
             raise InvalidInput(f"RaySandbox(inner={inner!r}): expected 'auto', 'process' or 'docker'.")
         if not cpus > 0:
             raise InvalidInput(f"RaySandbox(cpus={cpus!r}): expected a number above 0.")
-        self._ray = _ray()
-        ours = not self._ray.is_initialized()
-        if ours:
-            try:
-                self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise InvalidInput(f"No Ray cluster at address {address!r}: {error}") from None
+        self._ray, ours = connect(address, "The Ray sandbox")
         self._running: set[Any] = set()
         self._finalizer = weakref.finalize(self, _close, self._ray, self._running, ours)
         self._spec = (inner, json.dumps(dict(options or {}), default=str))
@@ -172,12 +166,24 @@ class RaySandbox(Sandbox):
         return next(iter(found.values()))
 
 
-def _ray() -> Any:
+def connect(address: str | None, purpose: str) -> tuple[Any, bool]:
+    """The module `ray`, connected to a cluster, and whether it was this call that connected it.
+
+    Raises:
+        MissingExtra: Ray is not installed; `purpose` says what needs it. InvalidInput: no cluster can be reached or started.
+    """
     try:
         import ray
     except ImportError:
-        raise MissingExtra("ray", "ray", "The Ray sandbox") from None
-    return ray
+        raise MissingExtra("ray", "ray", purpose) from None
+    if ray.is_initialized():
+        return ray, False
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except Exception as error:  # Ray raises exceptions of no class of its own
+        where = "on this machine" if address is None else f"at {address!r}"
+        raise InvalidInput(f"No Ray cluster could be reached or started {where}: {' '.join(str(error).split())}") from error
+    return ray, True
 
 
 def _close(ray: Any, running: set[Any], ours: bool) -> None:
@@ -207,7 +213,9 @@ def _execute(
     spec: tuple[str, str], environment: str, job: Job, seen: str, shipped: tuple[str, Sequence[Any]] | None
 ) -> Execution | None:
     """Run a job here; None if its data is neither here nor `shipped` (the digest, and references to the parts)."""
-    box = _sandbox(*spec, tuple(_ray().get_runtime_context().get_accelerator_ids()["GPU"]))
+    import ray
+
+    box = _sandbox(*spec, tuple(ray.get_runtime_context().get_accelerator_ids()["GPU"]))
     if box.lock != environment:  # a node that joined later
         raise InfrastructureError(
             "The sandbox environment of a Ray node differs from the others': run `wmrl sandbox build` there."
@@ -225,6 +233,7 @@ def _looks_like(folder: Path, seen: str) -> bool:
 
 
 def _fetched(references: Sequence[Any]) -> Iterator[bytes]:
-    ray = _ray()
+    import ray
+
     for reference in references:
         yield ray.get(reference)

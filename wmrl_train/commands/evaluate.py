@@ -42,7 +42,7 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Where results go; an evaluation there is continued.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of a table.")] = False,
     seed: Annotated[int, typer.Option(help="Samples depend on seed, task, attempt and turn alone.")] = 0,
-    sandbox: Annotated[str, typer.Option(help="auto, process, docker or replay.")] = "auto",
+    sandbox: Annotated[str, typer.Option(help="auto, process, docker, ray or replay.")] = "auto",
     timeout_s: Annotated[float | None, typer.Option(help="Seconds a program may take (default: 1200, demo: its own).")] = None,
     memory_mb: Annotated[int | None, typer.Option(help="Memory of a program in MB (default: 4096, demo: its own).")] = None,
     scaffold: Annotated[

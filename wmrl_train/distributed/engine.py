@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from wmrl_envs.engine import Generation, Prompt, Sampling
-from wmrl_envs.errors import InfrastructureError, InvalidInput, MissingExtra, WmrlError
+from wmrl_envs.errors import InfrastructureError, InvalidInput, WmrlError
+from wmrl_envs.execution.ray import connect
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class RayEngine:
         options: keyword arguments of the engines.
 
     Raises:
-        MissingExtra: Ray is not installed. InvalidInput: no room in the cluster, or an engine cannot be made.
+        MissingExtra: Ray is not installed. InvalidInput: no cluster, or no room in it.
     """
 
     def __init__(
@@ -53,13 +54,8 @@ class RayEngine:
     ):
         if workers < 1:
             raise InvalidInput(f"RayEngine(workers={workers}): expected at least 1.")
-        try:
-            import ray
-        except ImportError:
-            raise MissingExtra("ray", "ray", "Generation on several nodes") from None
+        ray, _ = connect(address, "Generation on several nodes")
         self._ray, self.tokenizer, self.version, self._timeout_s = ray, tokenizer, 0, timeout_s
-        if not ray.is_initialized():
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         there = ray.cluster_resources()
         for resource, each in (("GPU", gpus), ("CPU", cpus)):
             if each * workers > there.get(resource, 0):

@@ -157,3 +157,41 @@ def test_environments_are_reused(tiny):
     work.collect(plans(step=1))
     assert len(made) == first == 16
     work.close()
+
+
+def test_a_group_under_way_is_taken_up_where_it_was(tiny):
+    """Its first turn is neither sampled nor predicted again; what it executes and all that follows is the same."""
+    import json
+    import threading
+
+    slow, plan = threading.Event(), plans(n=1, anchored=(0,))
+
+    class Slow(ToyEnv):
+        def execute(self, solution):
+            slow.wait(30)
+            return super().execute(solution)
+
+    first = roller(tiny, env=lambda task: Slow(task, max_turns=2))
+    (running,) = first.start(plan)
+    while not running.sampled or running.sampled[0].predicted is None:
+        time.sleep(0.01)
+    saved = json.loads(json.dumps(running.as_dict()))
+    assert "groups" not in saved
+    slow.set()
+    (whole,) = running.result()
+    assert Group.from_dict(json.loads(json.dumps(running.as_dict()))["groups"][0]).trajectories == whole.trajectories
+
+    class Counting(TransformersEngine):
+        def generate(self, prompts, *arguments, **more):
+            asked.append(len(prompts))
+            return super().generate(prompts, *arguments, **more)
+
+    asked, model = [], FakeWorldModel()
+    again = roller(tiny, env=lambda task: ToyEnv(task, max_turns=2), engine=Counting(*tiny), world_model=model)
+    (resumed,) = again.take_up(saved).result()
+    assert (len(asked), model.calls) == (1, 1)
+    assert resumed.trajectories == whole.trajectories
+
+    other = roller(tiny, env=lambda task: ToyEnv(f"{task}-as-it-is-now", max_turns=2))
+    (anew,) = other.take_up(saved).result()
+    assert anew.trajectories[0].rows[0].ids != whole.trajectories[0].rows[0].ids, "another prompt is answered anew"
