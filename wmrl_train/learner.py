@@ -1,7 +1,8 @@
 """The learner: one GRPO update on a step's token rows, in micro-batches by token budget.
 
 Log-probabilities are computed on the agent's tokens only and in chunks, so that the logits of a long batch never exist at once
-(8 x 4096 tokens of a vocabulary of 152k would be 20 GB; a chunk is `CHUNK_ELEMENTS` numbers, 256 MB in float32).
+(8 x 4096 tokens of a vocabulary of 152k would be 20 GB; a chunk is `CHUNK_ELEMENTS` numbers, 256 MB in float32). Rows that begin
+with the same prompt share its computation (`packing`), and several processes may learn together (`sharded`).
 """
 
 from __future__ import annotations
@@ -128,9 +129,7 @@ class Learner:
                 self._place(whole)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         adamw: type[torch.optim.AdamW] = HostAdamW if config.offload else torch.optim.AdamW
-        self.optimizer = adamw(
-            self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
-        )
+        self.optimizer = adamw(self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True)
 
     @classmethod
     def from_config(cls: type[L], model: Any, config: Config, **options: Any) -> L:
