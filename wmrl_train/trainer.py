@@ -112,7 +112,7 @@ class Trainer:
         self.ledger = metrics.Ledger()
         self.pending: list[tuple[int, Running]] = []  # anchor groups under way, with the step they join
         self._barren = 0
-        self._before_step = (0, self.schedule.state_dict())
+        self._before_step = (0, self.schedule.state_dict(), self.pending)
         self._learning = threading.Event()
         self._stop = False
 
@@ -130,7 +130,7 @@ class Trainer:
                 if self.step == 0:
                     self._evaluate()
                 while self.step < steps:
-                    self._before_step = (self.step, self.schedule.state_dict())
+                    self._before_step = (self.step, self.schedule.state_dict(), list(self.pending))
                     self._train_step()
                     distrusted = self.config.correction.on_alarm == "act" and self.corrector.action == "stop"
                     if self.step % self.config.train.save_every == 0 or self.step == steps or distrusted:
@@ -389,6 +389,7 @@ class Trainer:
             raise Interrupted(f"Interrupted before the first step was finished; nothing to save in {where}.")
         if self.step == self._before_step[0]:
             self.schedule.load_state_dict(self._before_step[1])  # the unfinished step never happened
+            self.pending = self._before_step[2]
         saved = {path.name for path in checkpoint.checkpoints(self.run_dir.checkpoints)}
         if f"step-{self.step:06d}" not in saved:
             self.save()

@@ -267,6 +267,31 @@ def test_ctrl_c_in_a_rollout_saves_and_the_resumed_run_is_the_same(tmp_path, tin
     assert logs(whole) == logs(cut)
 
 
+def test_ctrl_c_with_deferred_anchors_loses_none_and_repeats_none(tmp_path, tiny):
+    whole = config(tmp_path, "whole", train__steps=4, anchors__lag=1)
+    cut = config(tmp_path, "cut", train__steps=4, train__save_every=100, anchors__lag=1)
+    trainer(whole, tiny, world_model=Learning()).run()
+    work = trainer(cut, tiny, world_model=Learning())
+    start = work.roller.start
+
+    def interrupted(plans, given=()):
+        cohorts = start(plans, given)
+        if plans[0].step == 2:
+            cohorts[-1].result = lambda: os.kill(os.getpid(), signal.SIGINT) or time.sleep(5)
+        return cohorts
+
+    work.roller.start = interrupted
+    with pytest.raises(Interrupted, match="Interrupted at step 2 of 4"):
+        work.run()
+    work.close()
+    work.run_dir.release()
+    again = trainer(cut, tiny, world_model=Learning())
+    again.load(checkpoint.latest(again.run_dir.checkpoints))
+    assert len(again.pending) == 1
+    again.run()
+    assert logs(whole) == logs(cut)
+
+
 def test_ctrl_c_while_learning_finishes_the_step(tmp_path, tiny):
     work = trainer(config(tmp_path), tiny)
     update = work.learner.update
