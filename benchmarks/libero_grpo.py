@@ -39,6 +39,8 @@ from wmrl_train.agents.vla.policy import VLAPolicy
 from wmrl_train.agents.vla.progress import ProgressModel
 from wmrl_train.agents.vla.rollout import Trajectory, rollouts
 from wmrl_train.agents.vla.sft import new_policy, train
+from wmrl_train.agents.vla.vision import ViTConfig
+from wmrl_train.agents.vla.vq import VQConfig
 
 MAX_STEPS = 40  # turning without hesitation takes 24
 YAW = (-0.5, 0.8)  # of a full rotation action
@@ -84,9 +86,11 @@ def demonstrations(work: Path, count: int) -> list[Demonstration]:
 
 
 def network() -> MiniVLAConfig:
-    """The small policy with 16 patches and codes of its size."""
-    small = small_config(groups=3, codes=32)
-    return replace(small, dino=replace(small.dino, patch=16), siglip=replace(small.siglip, patch=16))
+    """MiniVLA's make at a hundred thousand parameters: 16 patches, two layers, three codes of 32 a chunk."""
+    vision = ViTConfig(32, 3, 2, 64, patch=16, image_size=64)
+    return small_config(
+        dino=vision, siglip=vision, hidden=64, layers=2, heads=2, kv_heads=1, mlp=128, groups=3, codes=32, proprioception=9
+    )
 
 
 def episodes(
@@ -135,7 +139,8 @@ def run(a: argparse.Namespace) -> list[dict[str, Any]]:
     for seed in range(a.seeds):
         folder, began = a.work / f"seed{seed}", time.perf_counter()
         if not (folder / "progress.safetensors").is_file():
-            policy = new_policy(shown, network(), vq_steps=800, seed=seed)
+            vq = VQConfig(groups=3, codes=32, latent=16, hidden=64)
+            policy = new_policy(shown, network(), vq=vq, vq_steps=400, seed=seed)
             train(policy, shown, steps=a.sft_steps, batch=24, lr=5e-4, seed=seed)
             policy.save(folder)
             progress = ProgressModel("final", seed=seed)
@@ -149,7 +154,9 @@ def run(a: argparse.Namespace) -> list[dict[str, Any]]:
             if any(e["seed"] == seed and e["arm"] == arm for e in done):
                 continue
             policy, began = VLAPolicy.load(folder), time.perf_counter()
-            config = VLAGrpoConfig(a.steps, a.groups, a.n, anchors, a.lr, epochs=a.epochs, seed=seed)
+            config = VLAGrpoConfig(
+                a.steps, a.groups, a.n, anchors, a.lr, epochs=a.epochs, clip_low=a.clip, clip_high=a.clip, seed=seed
+            )
             curve = train_grpo(
                 policy,
                 envs,
@@ -184,13 +191,14 @@ def report(entries: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=5, help="of GRPO")
+    parser.add_argument("--steps", type=int, default=8, help="of GRPO")
     parser.add_argument("--groups", type=int, default=4)
-    parser.add_argument("--n", type=int, default=6, help="episodes a group")
+    parser.add_argument("--n", type=int, default=4, help="episodes a group")
     parser.add_argument("--epochs", type=int, default=4, help="updates a step")
-    parser.add_argument("--lr", type=float, default=2e-4)
+    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--clip", type=float, default=0.5, help="of the probability ratio")
     parser.add_argument("--demos", type=int, default=12, help="attempts of the script")
-    parser.add_argument("--sft-steps", type=int, default=200)
+    parser.add_argument("--sft-steps", type=int, default=150)
     parser.add_argument("--eval", type=int, default=24, help="unseen initial states, one sampled and one greedy episode each")
     parser.add_argument("--workers", type=int, default=2, help="simulator processes, about 1 GB each")
     parser.add_argument("--work", type=Path, default=Path("runs/libero-grpo"))
