@@ -109,7 +109,8 @@ def browser(profile: Path, timeout_s: float = 120.0) -> Iterator[Page]:
 
     command = [
         EXECUTABLE, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--window-size=1200,900",
-        f"--user-data-dir={profile}", "--no-first-run", "--disable-background-networking", "about:blank",
+        f"--user-data-dir={profile}", "--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage",
+        "about:blank",
     ]  # fmt: skip
     process = subprocess.Popen(
         command, preexec_fn=pipes, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

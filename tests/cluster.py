@@ -23,9 +23,17 @@ def two_nodes() -> Iterator[Any]:
     os.environ |= {"RAY_AUTH_TOKEN_PATH": f"{folder}/token", "RAY_USAGE_STATS_ENABLED": "0"}
     node = {"num_cpus": 1, "object_store_memory": 80 << 20}
     head = node | {"include_dashboard": False, "temp_dir": folder, "_system_config": SETTINGS}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    for attempt in (1, 2, 3):
+        cluster = Cluster()
+        try:
+            cluster.add_node(**head)
+            cluster.add_node(**node)
+            break
+        except Exception:  # Ray gives a node 30 s to start, too little on a busy machine
+            cluster.shutdown()
+            if attempt == 3:
+                raise
     try:
-        cluster.add_node(**node)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         yield cluster
     finally:
