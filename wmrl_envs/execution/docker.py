@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from wmrl_envs.errors import DataNotBuilt, InfrastructureError, MissingExtra
 from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
@@ -100,7 +100,7 @@ class DockerSandbox(Sandbox):
         retrying = Retrying(
             retry=retry_if_exception_type(InfrastructureError),
             stop=stop_after_attempt(self._attempts),
-            wait=wait_exponential_jitter(0.2, 5.0),
+            wait=wait_random_exponential(multiplier=0.2, max=5.0),
             reraise=True,
         )
         with self._gpus.lease() as gpu:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.execution.base import Job, Sandbox
@@ -88,7 +88,7 @@ class ProcessSandbox(Sandbox):
         retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, InfrastructureError) and not self._server.closed),
             stop=stop_after_attempt(self._attempts),
-            wait=wait_exponential_jitter(0.1, 2.0),
+            wait=wait_random_exponential(multiplier=0.1, max=2.0),
             before_sleep=lambda state: log.warning("execution failed, trying again: %s", state.outcome.exception()),  # type: ignore[union-attr]
             reraise=True,
         )
