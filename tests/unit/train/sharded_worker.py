@@ -17,7 +17,7 @@ from wmrl_train.ranks import Ranks
 from wmrl_train.records import Row
 from wmrl_train.sharded import ShardedLearner
 
-COMMON = {"lr": 1e-3, "max_grad_norm": 0.5, "entropy_coef": 0.01, "tokens_per_micro_batch": 64}
+COMMON = {"lr": 1e-4, "max_grad_norm": 0.5, "entropy_coef": 0.01, "tokens_per_micro_batch": 64}
 CASES = {  # name -> (section optim, LoRA, gradient checkpointing)
     "kl": ({"kl_coef": 0.04}, False, False),
     "epochs": ({"kl_coef": 0.0, "loss": "dapo", "epochs": 2, "offload": True}, False, True),

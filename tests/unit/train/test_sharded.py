@@ -40,7 +40,7 @@ def test_three_updates_of_two_processes_equal_those_of_one(sharded, name):
     assert_equal(sharded[name], expected)
     assert (
         max((w - v).abs().max() for w, v in zip(expected["weights"].values(), trained(make(name).model).values(), strict=True))
-        > 1e-3
+        > 2e-4
     )
     for got, one in zip(sharded[name]["metrics"], expected["metrics"], strict=True):
         assert got == pytest.approx(one, abs=1e-5, rel=1e-4)
