@@ -128,7 +128,8 @@ class RayEngine:
         except errors.GetTimeoutError as error:
             raise InfrastructureError(f"No generation worker answered within timeout_s={self._timeout_s:g} s.") from error
         except errors.RayError as error:
-            raise _WorkerLost(f"A generation worker was lost ({type(error).__name__}).") from error
+            why = str(error).strip().splitlines() or [type(error).__name__]
+            raise _WorkerLost(f"A generation worker was lost: {why[-1].strip()}") from error
 
 
 class _WorkerLost(InfrastructureError):
