@@ -7,9 +7,9 @@ from pathlib import Path
 BANK = str(Path(__file__).parent / "bank.jsonl.xz")
 
 COMMON = [
-    "run.threads=1", "train.steps=40", "train.save_every=1000", "tracking.samples_every=1000",
+    "run.threads=1", "train.steps=30", "train.save_every=1000", "tracking.samples_every=1000",
     "execution.sandbox=replay", f"execution.store={BANK}", f"agent.options.programs={BANK}", "world_model.options.learn=false",
-    "eval.k=16", "eval.every=20",
+    "eval.k=16", "eval.every=15",
 ]  # fmt: skip
 """Executions are replayed at their recorded cost. The world model is frozen, as the paper's is: all that adapts to anchors is the
 correction. 16 samples a task estimate the same mean as avg@8 with less noise; replays cost nothing."""
@@ -27,11 +27,11 @@ ARMS: dict[str, list[str]] = {
     "cv": ["correction.fusion=cv"],
     "auto": ["correction.fusion=auto"],
     "same-budget": [*REAL, "rollout.groups=1"],
-    "same-budget-short": [*REAL, "train.steps=5"],
-    "wmrl-longer": ["train.steps=80"],
+    "same-budget-short": [*REAL, "train.steps=4"],
+    "wmrl-longer": ["train.steps=60"],
     "wmrl-learning": ["world_model.options.learn=true"],
 }
-"""`same-budget`: real execution of one group a step, and `same-budget-short`: of eight groups for an eighth of the steps: both pay
+"""`same-budget`: real execution of one group a step, and `same-budget-short`: of eight groups for four steps: both pay
 for as many executions as `wmrl`. `wmrl-longer`: twice the steps, at a quarter of the executions of `real`. `wmrl-learning`: the world
 model learns from the anchors too, which the paper's cannot."""
 
@@ -39,7 +39,7 @@ NAMES = {
     "untrained": "untrained", "real": "GRPO, real execution", "world-model": "world model alone", "mixture": "plain mixture",
     "debias": "Online Debiasing", "denoise": "Inverse-Variance Denoising", "wmrl": "both (WMRL)", "cv": "control variate",
     "auto": "auto", "same-budget": "real, WMRL's executions (1 group a step)",
-    "same-budget-short": "real, WMRL's executions (8 groups, 5 steps)", "wmrl-longer": "WMRL, twice the steps", "wmrl-learning": "WMRL, learning world model",
+    "same-budget-short": "real, WMRL's executions (8 groups, 4 steps)", "wmrl-longer": "WMRL, twice the steps", "wmrl-learning": "WMRL, learning world model",
 }  # fmt: skip
 
 PLANTED = ["world_model.kind=planted:PlantedErrorWorldModel"]

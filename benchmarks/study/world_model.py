@@ -22,7 +22,7 @@ from wmrl_envs.outcome import Solution
 from wmrl_envs.world_models.static import StaticWorldModel
 
 ESTIMATOR = re.compile(r"\b(\w+(?:Classifier|Regressor|Regression|NB|Ridge|Lasso|SVR|SVC|Analysis))\(")
-PAIRS, DRAWS = 320, 50  # anchor pairs of a run of 40 steps, and how often a map is fitted to as many drawn at random
+PAIRS, DRAWS = 240, 50  # anchor pairs of a run of 30 steps, and how often a map is fitted to as many drawn at random
 
 
 def predictions() -> list[dict[str, Any]]:
