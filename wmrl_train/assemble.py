@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 import logging
 import math
@@ -164,6 +165,9 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
         from wmrl_envs.world_models.static import StaticWorldModel
 
         return StaticWorldModel(**_known_options(StaticWorldModel, "world_model.options", settings.options))
+    if ":" in settings.kind:
+        own = _imported(settings.kind)
+        return own(**_known_options(own, "world_model.options", settings.options))
     from wmrl_envs.world_models.simulator import SimulatorWorldModel
     from wmrl_train.engines import make_engine
 
@@ -175,6 +179,15 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
     name = settings.model or config.policy.model
     frozen = make_engine(kind, name if kind == "openai" else str(model_path(name)), **settings.engine_options)
     return SimulatorWorldModel(frozen, **options)
+
+
+def _imported(name: str) -> Any:
+    """The class `package.module:Class` names."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(f"world_model.kind={name!r} cannot be imported ({error}): expected package.module:Class.") from None
 
 
 def _known_options(receiver: type, key: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -140,9 +140,9 @@ class RolloutConfig(Section):
 
 
 class WorldModelConfig(Section):
-    kind: Literal["static", "simulator", "none"] = "static"
+    kind: str = Field(default="static", pattern=r"^(static|simulator|none|[\w.]+:\w+)$")
     """"static": static analysis plus a regression that learns on the anchors. "simulator": language-model checks.
-    "none": nothing is predicted, every group is executed (plain GRPO)."""
+    "none": nothing is predicted, every group is executed (plain GRPO). "package.module:Class": a world model of yours."""
     engine: Literal["policy", "transformers", "vllm", "openai"] = "policy"
     """Where the simulator's completions come from; "policy": the agent's own backbone, frozen (the base under LoRA, else a copy)."""
     model: str | None = None
@@ -171,6 +171,8 @@ class CorrectionConfig(Section):
     levels: int = Field(default=10, ge=2)
     w_max: float = Field(default=4.0, ge=1)
     fusion: Literal["ivw", "cv", "auto", "none"] = "ivw"
+    prequential: bool = True
+    """Residuals by the map as it was before their pair; false: by the map refitted with it (for comparison)."""
     on_alarm: Literal["warn", "act"] = "warn"
     """What an alarm of the audit does: "warn" logs it, "act" raises the anchors, freezes predicted groups or stops."""
     scale: Literal["none", "std"] = "none"

@@ -96,7 +96,7 @@ class Trainer:
         self.corrector = Corrector(
             min_pairs=correction.min_pairs, refit_every=correction.refit_every, direction=correction.direction,
             levels=correction.levels, w_max=correction.w_max, debias=correction.debias, denoise=correction.denoise,
-            fusion=correction.fusion,
+            fusion=correction.fusion, prequential=correction.prequential,
         )  # fmt: skip
         self.schedule = AnchorSchedule(
             config.anchors.fraction, config.anchors.min_groups, _seed(config.run.seed, 1), adaptive=correction.on_alarm == "act"
