@@ -2,7 +2,7 @@
 
     python benchmarks/libero_grpo.py --work runs/libero-grpo --json docs/results/libero_grpo.json
 
-1. Demonstrations by a hesitant script: every 8 steps it turns the knob at another speed, as often back as its `YAW` says, and it
+1. Demonstrations by a hesitant script: every 8 steps it turns the knob at another speed, drawn from `--yaw` (negative: back), and it
    succeeds in some of its attempts. A policy that imitates it is middling too.
 2. For each seed, SFT of a small policy on all attempts, and a progress model fitted to the successes and the failures.
 3. GRPO from that policy: `sparse` (success of every group), `dense` (the progress model alone), `corrected` (the progress model,
@@ -43,20 +43,19 @@ from wmrl_train.agents.vla.vision import ViTConfig
 from wmrl_train.agents.vla.vq import VQConfig
 
 MAX_STEPS = 40  # turning without hesitation takes 24
-YAW = (-0.5, 0.8)  # of a full rotation action
 ARMS = {"sparse": None, "dense": 0, "corrected": 1}  # anchor groups a step; None: every group, and no world model
 
 
-def hesitant(seed: int) -> Callable[[controllers.View], controllers.Controller]:
+def hesitant(yaw: tuple[float, float], seed: int) -> Callable[[controllers.View], controllers.Controller]:
     """A script that stays where it is and turns at another random speed every 8 steps."""
     rng = np.random.default_rng(seed)
 
     def script(view: controllers.View) -> controllers.Controller:
         stay = view["eef"]
         while True:
-            yaw = rng.uniform(*YAW)
+            speed = rng.uniform(*yaw)
             for _ in range(8):
-                view = yield np.array([*np.clip((stay - view["eef"]) / 0.05, -1, 1), 0.0, 0.0, yaw, controllers.CLOSE])
+                view = yield np.array([*np.clip((stay - view["eef"]) / 0.05, -1, 1), 0.0, 0.0, speed, controllers.CLOSE])
 
     return script
 
@@ -73,14 +72,14 @@ def make(starts: Path, **options: Any) -> gym.Env:
     return env
 
 
-def demonstrations(work: Path, count: int) -> list[Demonstration]:
+def demonstrations(work: Path, count: int, yaw: tuple[float, float]) -> list[Demonstration]:
     """The script's attempts, successful or not."""
     folder = work / "demonstrations"
     if not (folder / "meta" / "info.json").is_file():
         env = make(work / "starts.npz", action_chunk=1)
         with LeRobotWriter(folder) as writer:
             for i in range(count):
-                writer.add(record(env, hesitant(i), init_state=i % TRAIN_STATES, noise=0.05, seed=i))
+                writer.add(record(env, hesitant(yaw, i), init_state=i % TRAIN_STATES, noise=0.05, seed=i))
         env.close()
     return list(read_lerobot(folder))
 
@@ -132,7 +131,7 @@ def run(a: argparse.Namespace) -> list[dict[str, Any]]:
     if not (a.work / "starts.npz").is_file():
         controllers.near_stove(a.work / "starts.npz", range(TRAIN_STATES + a.eval), texture_size=64)
         clock.say(f"{TRAIN_STATES + a.eval} starts")
-    shown = demonstrations(a.work, a.demos)
+    shown = demonstrations(a.work, a.demos, tuple(a.yaw))
     clock.say(f"the script succeeds in {sum(d.success for d in shown)} of {len(shown)} attempts")
     envs = [make(a.work / "starts.npz") for _ in range(a.workers)]
     unseen = list(range(TRAIN_STATES, TRAIN_STATES + a.eval))
@@ -198,6 +197,9 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--clip", type=float, default=0.5, help="of the probability ratio")
     parser.add_argument("--demos", type=int, default=12, help="attempts of the script")
+    parser.add_argument(
+        "--yaw", type=float, nargs=2, default=(-0.5, 0.8), help="slowest and fastest turn, of a full rotation action"
+    )
     parser.add_argument("--sft-steps", type=int, default=150)
     parser.add_argument("--eval", type=int, default=24, help="unseen initial states, one sampled and one greedy episode each")
     parser.add_argument("--workers", type=int, default=2, help="simulator processes, about 1 GB each")
