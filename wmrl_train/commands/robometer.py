@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -30,5 +31,7 @@ def serve_robometer(
 
     model = RobometerModel(checkpoint, tokenizer=tokenizer, dtype=dtype, device=device, batch_size=batch)
     with make_server(model, host, port) as server:
+        for number in (signal.SIGINT, signal.SIGTERM):  # also where the shell that started us ignores Ctrl-C
+            signal.signal(number, signal.default_int_handler)
         typer.echo(f"serving {checkpoint} at http://{host}:{server.server_address[1]}")
         server.serve_forever()
