@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -179,7 +180,7 @@ def connect(address: str | None, purpose: str) -> tuple[Any, bool]:
     if ray.is_initialized():
         return ray, False
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises exceptions of no class of its own
         where = "on this machine" if address is None else f"at {address!r}"
         raise InvalidInput(f"No Ray cluster could be reached or started {where}: {' '.join(str(error).split())}") from error

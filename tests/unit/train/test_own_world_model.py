@@ -24,10 +24,10 @@ def test_an_option_the_class_does_not_take_is_named():
     config = load_config(
         "laptop", ["world_model.kind=wmrl_envs.world_models.static:StaticWorldModel", "world_model.options.base_vald=0.5"]
     )
-    with pytest.raises(InvalidInput, match="did you mean 'world_model.options.base_valid'"):
+    with pytest.raises(InvalidInput, match=r"did you mean 'world_model.options\.base_valid'"):
         _world_model(config, None, None, None)
 
 
 def test_a_kind_that_is_neither_is_refused():
-    with pytest.raises(InvalidInput, match="world_model.kind"):
+    with pytest.raises(InvalidInput, match=r"world_model\.kind"):
         load_config("laptop", ["world_model.kind=statik model"])
