@@ -225,7 +225,7 @@ def sections() -> dict[str, list[str]]:
         "main": main_table(main), "paper": paper_table(main), "ablation": ablation_table(main),
         "structured": structured_table(planted, main),
         "sensitivity": sensitivity_table(sensitivity, main["wmrl"]) if "wmrl" in main else [],
-        "seeds": [f"{len(main['wmrl'].runs)} seeds an arm; {sum(r['cpu_s'] for r in load('main')) / 3600:.1f} CPU hours for the {len(load('main'))} runs "
+        "seeds": [f"{len(main['wmrl'].runs)} seeds an arm{_fewer(main)}; {sum(r['cpu_s'] for r in load('main')) / 3600:.1f} CPU hours for the {len(load('main'))} runs "
                   "of the main table, replays and evaluations included."],
         "world-model": ["| | bias | calibration error | rmse | advantage slope | advantage correlation |", "|---|---|---|---|---|---|",
                         *(f"| {name} | {' | '.join(str(v) for v in m.values())} |" for name, m in world["maps"].items())],
@@ -234,6 +234,12 @@ def sections() -> dict[str, list[str]]:
         "estimators": ["| estimator | over-scored by | programs |", "|---|---|---|",
                        *(f"| {n} | {e['over_scored_by']:+} | {e['programs']} |" for n, e in list(world["by_estimator"].items())[:5])],
     }  # fmt: skip
+
+
+def _fewer(arms: dict[str, Arm]) -> str:
+    most = max(len(arm.runs) for arm in arms.values())
+    fewer = [f"{NAMES[name]}: {len(arm.runs)}" for name, arm in arms.items() if len(arm.runs) < most]
+    return f" ({'; '.join(fewer)})" if fewer else ""
 
 
 def write() -> None:
