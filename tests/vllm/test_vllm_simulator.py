@@ -28,7 +28,7 @@ def test_eight_checks_of_two_programs_are_all_read(engine, layout):
         assert set(outcome.details["verdicts"]) == set(ALL_CHECKS)
         assert outcome.details["unparsed"] == 0
         assert 0.0 <= outcome.score <= 1.0
-        assert outcome.env_feedback.startswith("=== Code Execution Results ===")
+        assert outcome.feedback.startswith("=== Code Execution Results ===")
     assert model.statistics["generated"] == 16 + model.statistics["reasked"]
     assert engine.statistics["cached_tokens"] > 0
     assert [o.score for o in model.predict([program(GOOD), program(BAD)], [script()] * 2)] == [o.score for o in outcomes]
