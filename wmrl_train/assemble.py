@@ -166,8 +166,8 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
 
         return StaticWorldModel(**_known_options(StaticWorldModel, "world_model.options", settings.options))
     if ":" in settings.kind:
-        own = _imported(settings.kind)
-        return own(**_known_options(own, "world_model.options", settings.options))
+        cls = _imported(settings.kind)
+        return cls(**_known_options(cls, "world_model.options", settings.options))
     from wmrl_envs.world_models.simulator import SimulatorWorldModel
     from wmrl_train.engines import make_engine
 

@@ -17,9 +17,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
 import numpy as np
-from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.retries import server_retries
 from wmrl_envs.world_models.base import Episode
 from wmrl_envs.world_models.frames import FRAMES, Form, check_form, dense_reward, episode_frames
 
@@ -60,13 +60,7 @@ class RemoteRewardModel:
         if not url.startswith(("http://", "https://")):
             raise InvalidInput(f"RemoteRewardModel(url={url!r}): expected an address such as http://127.0.0.1:8010.")
         self.url, self.form, self.timeout_s, self.batch_size = url.rstrip("/"), check_form(form), timeout_s, batch_size
-        self._retry = Retrying(
-            retry=retry_if_exception_type(_Transient),
-            stop=stop_after_attempt(attempts),
-            wait=wait_random_exponential(multiplier=min(0.5, max_wait_s), max=max_wait_s),
-            before_sleep=before_sleep_log(log, logging.WARNING),
-            reraise=True,
-        )
+        self._retry = server_retries(_Transient, attempts, max_wait_s, log)
 
     def read(self, episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:
         """Progress (n, 8) in [0, 1] of eight frames of each episode, and the probability (n,) that it succeeded.

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from wmrl_envs.engine import Generation, Prompt, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.retries import server_retries
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +54,7 @@ class OpenAIEngine:
             raise InvalidInput(f"OpenAIEngine(base_url={base_url!r}): expected an address such as http://127.0.0.1:8000/v1.")
         self.model, self.tokenizer, self.version = model, tokenizer, 0
         self._url, self._key, self._timeout_s = base_url.rstrip("/"), api_key, timeout_s
-        self._retry = Retrying(
-            retry=retry_if_exception_type(_Transient),
-            stop=stop_after_attempt(attempts),
-            wait=wait_random_exponential(multiplier=min(0.5, max_wait_s), max=max_wait_s),
-            before_sleep=before_sleep_log(log, logging.WARNING),
-            reraise=True,
-        )
+        self._retry = server_retries(_Transient, attempts, max_wait_s, log)
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="openai-engine")
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int] | None = None) -> list[Generation]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from wmrl_envs.envs.libero.catalog import TRAIN_STATES
-from wmrl_envs.errors import InvalidInput
+from wmrl_envs.errors import InvalidInput, WmrlError
 
 
 def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
@@ -140,7 +140,7 @@ def versions() -> dict[str, str]:
             continue
     try:
         found["renderer"] = choose_renderer()
-    except Exception:
+    except WmrlError:  # success rates of episodes that were recorded on another machine
         found["renderer"] = "none"
     return found
 
