@@ -45,8 +45,8 @@ NAMES = {
 PLANTED = ["world_model.kind=planted:PlantedErrorWorldModel"]
 STRUCTURED: dict[str, list[str]] = {
     f"planted-{name}": [*ARMS[name], *PLANTED] for name in ("world-model", "mixture", "debias", "denoise", "wmrl", "cv", "auto")
-} | {"planted-wmrl-act": [*PLANTED, "correction.on_alarm=act"]}
-"""The same arms with a world model that scores programs with a dummy estimator at 0.9."""
+} | {"planted-wmrl-act": [*PLANTED, "correction.on_alarm=act"], "honest-wmrl-act": ["correction.on_alarm=act"]}
+"""The same arms with a world model that scores programs with a dummy estimator at 0.9, and what the reactions cost without one."""
 
 SENSITIVITY: dict[str, list[str]] = {
     "anchors-1/32": ["anchors.fraction=0.03125", "anchors.min_groups=0"],

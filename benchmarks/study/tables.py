@@ -140,13 +140,13 @@ def structured_table(arms: dict[str, Arm], plain: dict[str, Arm]) -> list[str]:
     rows = ["| arm | held out | trained on | without the error | dummies written in the last 5 steps | runs with an alarm | first alarm, step | executions |",
             "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for name, arm in arms.items():
-        base = plain.get(name.removeprefix("planted-").removesuffix("-act"))
+        error, _, plain_name = name.removesuffix("-act").partition("-")
+        base = plain.get(plain_name)
         share = np.array([100 * np.mean(run["dummies"][-5:]) for run in arm.runs])
         alarms = [next((i + 1 for i, a in enumerate(run["curves"]["anchor/audit_alarm"]) if a), None) for run in arm.runs]
         first = [a for a in alarms if a is not None]
-        label = NAMES[name.removeprefix("planted-").removesuffix("-act")] + (
-            ", acts on alarms" if name.endswith("-act") else ""
-        )
+        label = NAMES[plain_name] + (", acts on alarms" if name.endswith("-act") else "")
+        label += ", no planted error" if error == "honest" else ""
         rows.append(
             f"| {label} | {interval(arm.scores('held_out'))} | {interval(arm.scores('train'))} | {interval(base.scores('train')) if base else ''} | "
             f"{interval(share)} % | {len(first)} of {len(alarms)} | {np.median(first) if first else ''} | {arm.ledger('executions_paid'):.0f} |"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -15,48 +16,73 @@ Action = Literal["none", "raise", "freeze", "stop"]
 class AnchorAudit:
     """Statistics of the latest `window` anchor pairs and an alarm for over-scored solutions (reward hacking).
 
-    The alarm is a one-sided CUSUM of the residual (calibrated minus true) of the solution each group's predictions
-    like best: that is the one the update reinforces, so a policy that finds an over-scored class shows there first.
-    It is standardised by the first `baseline` groups after warm-up, and drifts back by `slack` a group when quiet.
+    Both alarms watch each group's favourite, the solution its predictions like best: that is the one the update
+    reinforces, so a policy that finds an over-scored class shows there first. Each is a one-sided CUSUM.
+
+    * `drift`: the favourite's residual (calibrated minus true), standardised by the groups before it (the first
+      `baseline` at most) with Student's t, so that it speaks from the fourth group on (the self-starting CUSUM, Hawkins
+      1987); it drifts back by `slack` a group when quiet. It finds a change.
+    * `broken`: the log-likelihood ratio of "what the favourite is predicted above the average is worth nothing" against
+      "half of it is real". It needs no baseline, so it finds a class that was over-scored all along.
 
     Attributes:
-        cusum: its value in standard deviations. action: "none"; "raise" anchors above `threshold`; "freeze" the
-            world-model groups above twice that or while the mean within-group rank correlation is below 0; "stop"
-            above four times the threshold.
+        cusum: the larger of the two, in units of `threshold`.
+        action: "none"; "raise" anchors above the threshold; "freeze" the world-model groups above twice that or while
+            the mean within-group rank correlation is below 0; "stop" above four times the threshold, which `broken` does not
+            reach: without the world-model groups a broken promise does no harm.
     """
+
+    KEPT = 0.5  # share of the promised advantage that a trusted world model keeps at least
+    EVIDENCE = 4.0  # `broken` of this much, odds of 55 to 1, counts as one threshold
 
     def __init__(self, window: int = 512, baseline: int = 32, slack: float = 0.75, threshold: float = 8.0):
         check_positive(window=window, baseline=baseline)
         self.window, self.baseline, self.slack, self.threshold = window, baseline, slack, threshold
-        self.cusum = 0.0
+        self.drift, self.broken = 0.0, 0.0
         self._rows: deque[tuple[float, float, Any, Any]] = deque(maxlen=window)  # calibrated, true, group, task
-        self._first: list[float] = []  # statistics of the baseline groups
-        self._baseline: tuple[float, float] | None = None  # their mean and standard deviation, once there are enough
+        self._first: list[float] = []  # the favourites' residuals in the baseline groups
+
+    @property
+    def cusum(self) -> float:
+        return max(self.drift, self.broken * self.threshold / self.EVIDENCE)
 
     def update(self, calibrated: Any, true: Any, *, group: Any = None, task: Any = None, watch: bool = True) -> None:
-        """Take in pairs by the map as it was before them. `watch=False` during warm-up: statistics, but no alarm."""
+        """Take in pairs by the map as it was before them.
+
+        `watch=False` while there is no map yet: a bias that a map will take away is no alarm, so there is no `drift`,
+        and `broken` looks at differences within the group alone.
+        """
         c, t = check_scores(calibrated, "calibrated", None), check_scores(true, "true", None)
         groups, tasks = per_pair(group, c.shape), per_pair(task, c.shape)
         rows = list(zip(c.ravel().tolist(), t.ravel().tolist(), groups, tasks, strict=True))
         self._rows.extend(rows)
-        if not watch:
-            return
-        best: dict[Any, tuple[float, float]] = {}
-        for score, real, g, _ in rows:
-            if g not in best or score > best[g][0]:
-                best[g] = (score, score - real)
-        for _, residual in best.values():
-            self._step(residual)
+        for pairs in _by_group(rows).values():
+            scores, truths = np.array(pairs).T
+            self._watch(scores, truths, mapped=watch)
 
-    def _step(self, residual: float) -> None:
-        if len(self._first) < self.baseline:
+    def _watch(self, c: np.ndarray, t: np.ndarray, mapped: bool) -> None:
+        favourite, worth = float(c.max()), float(t[c == c.max()].mean())
+        if mapped:
+            self.drift = max(0.0, self.drift + self._standardised(favourite - worth) - self.slack)
+        known = self._columns()[1]
+        promised = favourite - float(known.mean() if mapped else c.mean())
+        real = worth - float(known.mean() if mapped else t.mean())
+        if promised > 0:
+            evidence = self.KEPT * promised / max(float(known.var()), 0.01) * (self.KEPT / 2 * promised - real)
+            self.broken = float(np.clip(self.broken + evidence, 0.0, 3 * self.EVIDENCE))
+
+    def _standardised(self, residual: float) -> float:
+        """Standard normal if the residual is like those of the baseline groups before it, which it joins."""
+        from scipy.stats import norm, t
+
+        n, score = len(self._first), self.slack  # too few to judge by: the CUSUM stays where it is
+        if n >= 3:
+            mean, scale = float(np.mean(self._first)), max(float(np.std(self._first, ddof=1)), 0.01)
+            distance = (residual - mean) / scale / np.sqrt(1 + 1 / n)
+            score = float(np.clip(norm.isf(t.sf(distance, n - 1)), -8, 8))
+        if n < self.baseline:
             self._first.append(residual)
-            return
-        if self._baseline is None:
-            scale = float(np.std(self._first, ddof=1)) if self.baseline > 1 else 0.0
-            self._baseline = float(np.mean(self._first)), max(scale, 0.01)
-        mean, scale = self._baseline
-        self.cusum = max(0.0, self.cusum + (residual - mean) / scale - self.slack)
+        return score
 
     @property
     def alarm(self) -> bool:
@@ -66,7 +92,7 @@ class AnchorAudit:
     def action(self) -> Action:
         if self.cusum > 4 * self.threshold:
             return "stop"
-        rank = self.rank_correlation(least=32) if len(self._first) >= self.baseline else None
+        rank = self.rank_correlation(least=32)
         if self.cusum > 2 * self.threshold or (rank is not None and rank < 0):
             return "freeze"
         return "raise" if self.alarm else "none"
@@ -75,11 +101,8 @@ class AnchorAudit:
         """Mean Spearman correlation of calibrated and true scores within groups; None with fewer than `least` such groups."""
         from scipy.stats import rankdata
 
-        members: dict[Any, list[tuple[float, float]]] = {}
-        for c, t, g, _ in self._rows:
-            members.setdefault(g, []).append((c, t))
         values = []
-        for pairs in members.values():
+        for pairs in _by_group(self._rows).values():
             c, t = np.array(pairs).T
             if len(pairs) > 1 and np.ptp(t) > 0:  # a group that ties in truth has no order to get right
                 a, b = rankdata(c) - (len(c) + 1) / 2, rankdata(t) - (len(t) + 1) / 2
@@ -112,7 +135,7 @@ class AnchorAudit:
 
     def metrics(self) -> dict[str, float]:
         """The scalars to log."""
-        out: dict[str, float] = {"cusum": self.cusum, "alarm": float(self.alarm)}
+        out = {"cusum": self.cusum, "drift": self.drift, "broken": self.broken, "alarm": float(self.alarm)}
         if self._rows:
             c, t = self._columns()
             out |= {"bias": float((c - t).mean()), "mean_calibrated": float(c.mean()), "mean_true": float(t.mean())}
@@ -121,8 +144,21 @@ class AnchorAudit:
         return out
 
     def state_dict(self) -> dict[str, Any]:
-        return {"cusum": self.cusum, "first": list(self._first), "rows": [list(row) for row in self._rows]}
+        return {
+            "drift": self.drift,
+            "broken": self.broken,
+            "first": list(self._first),
+            "rows": [list(row) for row in self._rows],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.cusum, self._first, self._baseline = state["cusum"], list(state["first"]), None
+        self.drift, self.broken, self._first = state["drift"], state["broken"], list(state["first"])
         self._rows = deque((tuple(row) for row in state["rows"]), maxlen=self.window)
+
+
+def _by_group(rows: Iterable[tuple[float, float, Any, Any]]) -> dict[Any, list[tuple[float, float]]]:
+    """Group -> its (calibrated, true) pairs."""
+    members: dict[Any, list[tuple[float, float]]] = {}
+    for c, t, group, _ in rows:
+        members.setdefault(group, []).append((c, t))
+    return members

@@ -38,6 +38,48 @@ def test_alarm_soon_after_the_policy_finds_an_over_scored_class():
         assert delay <= 15
 
 
+def test_alarm_within_a_few_groups_when_a_class_was_over_scored_all_along():
+    delays = [feed(AnchorAudit(), np.random.default_rng(seed), 40, over_scored=0.5) for seed in range(20)]
+    assert None not in delays
+    assert np.median(delays) <= 10
+
+
+def test_a_bias_that_the_map_will_take_away_is_no_alarm_during_warm_up():
+    rng, audit = np.random.default_rng(0), AnchorAudit()
+    for g in range(20):
+        true = rng.random(8) / 2
+        audit.update(true + 0.4 + 0.05 * rng.normal(size=8), true, group=g, watch=False)
+        assert audit.action == "none"
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2, 0.5])
+def test_a_noisy_world_model_that_says_no_more_than_it_knows_is_not_accused(noise):
+    alarms = 0
+    for seed in range(20):
+        rng, audit = np.random.default_rng(seed), AnchorAudit()
+        for g in range(100):
+            calibrated = rng.random(8)
+            audit.update(calibrated, np.clip(calibrated + noise * rng.normal(size=8), 0, 1), group=g)
+            alarms += audit.alarm
+    assert alarms <= 20  # of 2,000 groups
+
+
+def test_predictions_that_know_nothing_are_frozen_out():
+    rng, audit = np.random.default_rng(0), AnchorAudit()
+    for g in range(60):
+        audit.update(rng.random(8), rng.random(8), group=g)
+    assert audit.action == "freeze"
+
+
+def test_trust_comes_back_when_the_favourites_are_worth_their_scores_again():
+    rng, audit = np.random.default_rng(0), AnchorAudit()
+    feed(audit, rng, 20, over_scored=0.5)
+    for g in range(100, 140):
+        true = rng.random(8)
+        audit.update(true, true, group=g)
+    assert audit.action == "none"
+
+
 def test_actions_escalate():
     rng, audit = np.random.default_rng(0), AnchorAudit()
     feed(audit, rng, 40)
