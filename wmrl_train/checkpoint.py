@@ -45,13 +45,20 @@ class Checkpoint:
 
 
 def save(
-    directory: Path, step: int, *, model: Any, tokenizer: Any, optimizer: dict[str, Any], state: dict[str, Any], keep: int
+    directory: Path,
+    step: int,
+    *,
+    model: Any,
+    tokenizer: Any = None,
+    optimizer: dict[str, Any],
+    state: dict[str, Any],
+    keep: int,
 ) -> Path:
     """Write the checkpoint of `step` atomically, then delete all but the newest `keep`.
 
     Args:
         directory: `checkpoints/` of the run.
-        model, tokenizer: saved by `save_pretrained` (adapters only, for a LoRA policy).
+        model, tokenizer: saved by `save_pretrained` (adapters only, for a LoRA policy); a policy that has its tokenizer within needs no other.
         optimizer: tensors and numbers only.
         state: JSON-able; numpy arrays are allowed.
 
@@ -63,7 +70,8 @@ def save(
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "policy").mkdir(parents=True)
         model.save_pretrained(partial / "policy")
-        tokenizer.save_pretrained(partial / "policy")
+        if tokenizer is not None:
+            tokenizer.save_pretrained(partial / "policy")
         torch.save({"optimizer": optimizer, "random": random_state()}, partial / "optimizer.pt")
         encoded = _encode(state)
         envelope = {

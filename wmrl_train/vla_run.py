@@ -13,7 +13,7 @@ from wmrl_train.simulation import anchors_a_step
 
 #: Keys and sections that mean something here; of the others only the defaults are accepted, so that none is ignored silently.
 USED = (
-    "run.name", "run.dir", "run.seed", "run.min_free_disk_mb", "train.steps", "agent.name", "policy.model", "policy.device",
+    "run.name", "run.dir", "run.seed", "run.min_free_disk_mb", "train.steps", "train.save_every", "agent.name", "policy.model", "policy.device",
     "rollout.groups", "rollout.group_size", "rollout.temperature", "anchors.fraction", "anchors.min_groups", "optim.lr",
     "optim.epochs", "libero", "estimate",
 )  # fmt: skip
@@ -32,28 +32,35 @@ def check(config: Config) -> None:
 
 
 def run(config: Config, resume: bool = False, again: bool = False) -> None:
-    """GRPO in LIBERO; writes config.yaml, metrics.jsonl and policy/ (after every step) into the run's directory."""
-    if resume:
-        raise InvalidInput(
-            "A run of agent.name=vla cannot be resumed: start another one from its policy/ folder with policy.model=RUN/policy."
-        )
+    """GRPO in LIBERO; the run's directory gets config.yaml, metrics.jsonl, checkpoints/ and, at the end, policy/."""
+    from wmrl_train.agents.vla.grpo import VLAGrpoConfig
+    from wmrl_train.commands import grpo
+
     directory = RunDirectory(config.run_dir)
     if again:
         directory.set_aside()
     directory.acquire(config.run.min_free_disk_mb)
     try:
-        if (directory.path / "metrics.jsonl").exists():
-            raise InvalidInput(f"{directory.path} holds a run already: start anew with --again, or choose another run.name.")
-        from wmrl_train.commands.grpo import grpo
-
+        if directory.has_run and not resume:
+            raise InvalidInput(
+                f"{directory.path} holds a run already: go on with --resume, start anew with --again, or choose another run.name."
+            )
         directory.config_file.write_text(config.to_yaml(), encoding="utf-8")
-        libero = config.libero
-        grpo(
-            directory.path, Path(config.policy.model), str(libero.task), libero.suite, libero.init_states, libero.reward,
-            anchors=anchors_a_step(config), steps=config.train.steps, groups=config.rollout.groups, n=config.rollout.group_size,
-            epochs=config.optim.epochs, lr=config.optim.lr, temperature=config.rollout.temperature, workers=libero.simulators,
-            max_steps=libero.max_steps, device="cpu" if config.policy.device == "auto" else config.policy.device,
-            seed=config.run.seed,
+        libero, rollout, optim = config.libero, config.rollout, config.optim
+        settings = VLAGrpoConfig(
+            config.train.steps, rollout.groups, rollout.group_size, anchors_a_step(config) if libero.reward else None, optim.lr,
+            rollout.temperature, optim.epochs, seed=config.run.seed,
+        )  # fmt: skip
+        simulation = {
+            "task": libero.task,
+            "suite": libero.suite,
+            "init_states": libero.init_states,
+            "max_steps": libero.max_steps,
+        }
+        grpo.run(
+            directory, settings, Path(config.policy.model), libero.reward, simulation, workers=libero.simulators,
+            device=config.policy.device,
+            save_every=config.train.save_every, resume=resume,
         )  # fmt: skip
     finally:
         directory.release()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from wmrl_train.agents.vla.grpo import VLAGrpoConfig
+    from wmrl_train.rundir import RunDirectory
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +33,7 @@ def import_minivla(
 
 
 def grpo(
-    out: Annotated[Path, typer.Argument(help="Folder to write: policy/ (after every step) and metrics.jsonl.")],
+    out: Annotated[Path, typer.Argument(help="Folder of the run: checkpoints/, metrics.jsonl, and policy/ at its end.")],
     policy: Annotated[Path, typer.Option(help="Folder of the policy to start from (`wmrl sft`).")],
     task: Annotated[str, typer.Option(help="Task index, name or instruction.")],
     suite: Annotated[str, typer.Option(help="LIBERO suite.")] = "libero_10",
@@ -49,45 +53,76 @@ def grpo(
     max_steps: Annotated[int, typer.Option(min=1, help="Simulator steps an episode.")] = 520,
     texture_size: Annotated[int | None, typer.Option(help="Shrink textures (tests; not for reported numbers).")] = None,
     mesh_faces: Annotated[int | None, typer.Option(help="Leave out larger meshes (tests; not for reported numbers).")] = None,
-    device: Annotated[str, typer.Option(help="Of the policy: cpu, cuda, cuda:1, ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="Of the policy: auto, cpu, cuda, cuda:1, ...")] = "auto",
     seed: Annotated[int, typer.Option()] = 0,
+    save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in OUT.")] = False,
 ) -> None:
     """GRPO of a vision-language-action policy: groups from one initial state, success or a reward model's score, both corrections."""
-    import json
+    from wmrl_train.agents.vla.grpo import VLAGrpoConfig
+    from wmrl_train.rundir import RunDirectory
+
+    config = VLAGrpoConfig(
+        steps, groups, n, None if reward is None else anchors, lr=lr, temperature=temperature, epochs=epochs, seed=seed
+    )
+    simulation = {"task": int(task) if task.isdigit() else task, "suite": suite, "init_states": init_states, "max_steps": max_steps,
+                  "texture_size": texture_size, "mesh_faces": mesh_faces}  # fmt: skip
+    folder = RunDirectory(out)
+    folder.acquire()
+    try:
+        run(folder, config, policy, reward, simulation, workers=workers, device=device, save_every=save_every, resume=resume)
+    finally:
+        folder.release()
+
+
+def run(
+    folder: RunDirectory,
+    config: VLAGrpoConfig,
+    policy: Path,
+    reward: str | None,
+    simulation: dict[str, Any],
+    *,
+    workers: int,
+    device: str,
+    save_every: int = 1,
+    resume: bool = False,
+) -> None:
+    """Train the policy of a folder, in a run's directory whose lock is held. `simulation`: arguments of the environment."""
+    from dataclasses import asdict
 
     import gymnasium
     from rich.console import Console
 
     import wmrl_envs  # noqa: F401
     from wmrl_envs.correction import Corrector
-    from wmrl_train.agents.vla.grpo import VLAGrpoConfig, train_grpo
+    from wmrl_train.agents.vla.grpo import train_grpo
     from wmrl_train.agents.vla.policy import VLAPolicy
+    from wmrl_train.agents.vla.state import Checkpoints
+    from wmrl_train.engines.transformers import resolve_device
 
-    console, trained = Console(), VLAPolicy.load(policy)
-    trained.model.to(device)
+    settings = asdict(config) | simulation | {"reward": reward, "policy": str(policy)}
+    for name in ("steps", "minibatch"):  # change no step that was done
+        del settings[name]
+    checkpoints = Checkpoints(folder, settings, every=save_every, resume=resume)
+    console, trained = Console(), checkpoints.policy(lambda: VLAPolicy.load(policy))
+    trained.model.to(resolve_device(device))
     model = _reward_model(reward)
-    config = VLAGrpoConfig(
-        steps, groups, n, None if model is None else anchors, lr=lr, temperature=temperature, epochs=epochs, seed=seed
-    )
-    options: dict[str, Any] = {"suite": suite, "init_states": init_states, "max_steps": max_steps}
-    options |= {"image_size": trained.model.config.dino.image_size, "orientation": trained.orientation}
-    options |= {"action_chunk": trained.execute_horizon, "texture_size": texture_size, "mesh_faces": mesh_faces}
-    envs = [gymnasium.make("LIBERO-Long-v0", task=int(task) if task.isdigit() else task, **options) for _ in range(workers)]
-    out.mkdir(parents=True, exist_ok=True)
+    options = simulation | {"image_size": trained.model.config.dino.image_size, "orientation": trained.orientation,
+                            "action_chunk": trained.execute_horizon}  # fmt: skip
+    envs = [gymnasium.make("LIBERO-Long-v0", **options) for _ in range(workers)]
 
     def keep(record: dict[str, Any]) -> None:
-        with (out / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(record) + "\n")
-        trained.save(out / "policy")
+        folder.append("metrics.jsonl", record)
         shown = ", ".join(f"{name} {value:.3g}" for name, value in record.items() if name != "step")
         console.print(f"step {record['step']}: {shown}", highlight=False)
 
+    corrector = Corrector() if model is not None else None
     try:
-        train_grpo(trained, envs, config, world_model=model, corrector=Corrector() if model is not None else None, on_step=keep)
+        train_grpo(trained, envs, config, world_model=model, corrector=corrector, on_step=keep, checkpoints=checkpoints)
     finally:
         for env in envs:
             env.close()
-    console.print(f"wrote {out / 'policy'}", highlight=False)
+    console.print(f"wrote {trained.save(folder.path / 'policy')}", highlight=False)
 
 
 def _reward_model(reward: str | None) -> Any:

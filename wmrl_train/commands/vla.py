@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from wmrl_train.commands.options import refuse_options
 
+if TYPE_CHECKING:
+    from wmrl_train.rundir import RunDirectory
+
 _DATA = "LeRobot datasets (folders) or LIBERO .hdf5 files."
 _CONVERSATIONS = "JSONL files of conversations ({messages} or {prompt, completion}) and directories of runs, whose best episodes are imitated."
 _LANGUAGE, _VLA = "Language models (--model)", "VLA policies"  # headings of the help
-_ONLY_LANGUAGE = ("max_tokens", "lora_rank", "dtype", "device", "top", "predicted", "save_every", "resume")
+_ONLY_LANGUAGE = ("max_tokens", "lora_rank", "dtype", "device", "top", "predicted")
 _ONLY_VLA = ("init", "vq_steps", "orientation", "convert")
 _CONVERT = "Turn pictures that were recorded in another orientation."
 
@@ -79,10 +82,8 @@ def sft(
     predicted: Annotated[
         bool, typer.Option("--predicted", help="Of a run: also episodes that were only predicted.", rich_help_panel=_LANGUAGE)
     ] = False,
-    save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.", rich_help_panel=_LANGUAGE)] = 50,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in OUT.", rich_help_panel=_LANGUAGE)
-    ] = False,
+    save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 50,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in OUT.")] = False,
     init: Annotated[
         Path | None, typer.Option(help="Continue from this policy folder instead of a new small one.", rich_help_panel=_VLA)
     ] = None,
@@ -108,7 +109,16 @@ def sft(
         _sft_language(settings, out, resume)
         return
     refuse_options(context, _ONLY_LANGUAGE, "needs --model, the language model to fine-tune.")
-    _sft_vla(out, data, init, steps or 2000, batch or 32, 5e-4 if lr is None else lr, vq_steps, orientation, convert, seed)
+    from wmrl_train.rundir import RunDirectory
+
+    folder = RunDirectory(out)
+    folder.acquire()
+    try:
+        _sft_vla(
+            folder, data, init, steps or 2000, batch or 32, 5e-4 if lr is None else lr, vq_steps, orientation, convert, seed, save_every, resume
+        )  # fmt: skip
+    finally:
+        folder.release()
 
 
 def _sft_language(settings: dict[str, Any], out: Path, resume: bool) -> None:
@@ -135,7 +145,8 @@ def _sft_language(settings: dict[str, Any], out: Path, resume: bool) -> None:
 
 
 def _sft_vla(
-    out: Path, data: list[Path], init: Path | None, steps: int, batch: int, lr: float, vq_steps: int, orientation: str, convert: bool, seed: int
+    folder: RunDirectory, data: list[Path], init: Path | None, steps: int, batch: int, lr: float, vq_steps: int, orientation: str,
+    convert: bool, seed: int, save_every: int, resume: bool,
 ) -> None:  # fmt: skip
     from rich.console import Console
 
@@ -144,6 +155,7 @@ def _sft_vla(
     from wmrl_train.agents.vla.demonstrations import load_demonstrations
     from wmrl_train.agents.vla.policy import VLAPolicy
     from wmrl_train.agents.vla.sft import new_policy, train
+    from wmrl_train.agents.vla.state import Checkpoints
 
     console = Console()
     turned = check_orientation(orientation)
@@ -151,12 +163,19 @@ def _sft_vla(
         if path.suffix in (".jsonl", ".json"):
             raise InvalidInput(f"{path} holds conversations: name the language model to fine-tune with --model.")
     demonstrations = [d for path in data for d in load_demonstrations(path, turned, convert=convert)]
-    policy = VLAPolicy.load(init) if init else new_policy(demonstrations, vq_steps=vq_steps, seed=seed)
+    settings = {"data": list(map(str, data)), "init": str(init), "steps": steps, "batch": batch, "lr": lr, "vq_steps": vq_steps,
+                "orientation": orientation, "convert": convert, "seed": seed}  # fmt: skip
+    checkpoints = Checkpoints(folder, settings, every=save_every, resume=resume)
+    policy = checkpoints.policy(
+        lambda: VLAPolicy.load(init) if init else new_policy(demonstrations, vq_steps=vq_steps, seed=seed)
+    )
 
     def report(step: int, loss: float) -> None:
-        if step % 100 == 0:
-            console.print(f"step {step}: loss {loss:.3f}")
+        folder.append("metrics.jsonl", {"step": step, "loss": loss})
+        if step == 1 or step % 100 == 0 or step == steps:
+            console.print(f"step {step} of {steps}: loss {loss:.3f}", highlight=False)
 
-    losses = train(policy, demonstrations, steps=steps, batch=batch, lr=lr, seed=seed, on_step=report)
-    policy.save(out)
-    console.print(f"wrote {out}: loss {losses[-1]:.3f} on {len(demonstrations)} demonstrations")
+    train(policy, demonstrations, steps=steps, batch=batch, lr=lr, seed=seed, on_step=report, checkpoints=checkpoints)
+    console.print(
+        f"wrote {policy.save(folder.path)} from {len(demonstrations)} demonstrations", highlight=False, soft_wrap=True
+    )

@@ -303,6 +303,23 @@ def _room(old: Tensor, new: Tensor, length: int, end: int) -> Tensor:
     return buffer
 
 
+def resolve_device(name: str) -> str:
+    """A device that works; "auto" is the GPU if there is one.
+
+    Raises:
+        InvalidInput: this machine has no such device.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInput(
+            f"Device {name!r} cannot be used ({_first_line(error)}): expected auto, cpu, or a device torch sees."
+        ) from None
+    return name
+
+
 def load_model(path: str | Path, *, dtype: str = "float32", device: str = "auto") -> tuple[Any, Any]:
     """Model and tokenizer from a local directory.
 
@@ -311,14 +328,7 @@ def load_model(path: str | Path, *, dtype: str = "float32", device: str = "auto"
         InvalidInput: what is there cannot be loaded, or this machine has no such device.
     """
     check_model(str(path))
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InvalidInput(
-            f"Device {device!r} cannot be used ({_first_line(error)}): expected auto, cpu, or a device torch sees."
-        ) from None
+    device = resolve_device(device)
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)

@@ -17,15 +17,17 @@ def libero(tmp_path, *more):
 def test_the_configuration_is_the_options_of_wmrl_grpo(tmp_path, monkeypatch):
     """With a double in the place of the training itself, whose own tests need the simulator."""
     given = []
-    signature = inspect.signature(commands.grpo)
-    monkeypatch.setattr(commands, "grpo", lambda *a, **k: given.append(signature.bind(*a, **k).arguments))
+    signature = inspect.signature(commands.run)
+    monkeypatch.setattr(commands, "run", lambda *a, **k: given.append(signature.bind(*a, **k).arguments))
     vla_run.run(libero(tmp_path, "libero.reward=null", "run.seed=3"))
     vla_run.run(libero(tmp_path, "run.name=other", "policy.device=auto"))
     first, second = given
-    assert (first["out"], first["policy"], first["task"]) == (tmp_path / "libero", Path("runs/policy"), "8")
-    assert (first["steps"], first["groups"] * first["n"], first["max_steps"], first["init_states"]) == (40, 64, 520, "train")
-    assert (first["reward"], first["seed"], first["device"]) == (None, 3, "cuda")
-    assert (second["reward"], second["anchors"], second["device"]) == ("http://127.0.0.1:8010", 1, "cpu")
+    assert (first["folder"].path, first["policy"]) == (tmp_path / "libero", Path("runs/policy"))
+    assert first["simulation"] == {"task": 8, "suite": "libero_10", "init_states": "train", "max_steps": 520}
+    settings = first["config"]
+    assert (settings.steps, settings.groups * settings.n, settings.anchors, settings.seed) == (40, 64, None, 3)
+    assert (first["reward"], first["device"]) == (None, "cuda")
+    assert (second["reward"], second["config"].anchors, second["device"]) == ("http://127.0.0.1:8010", 1, "auto")
     assert load_config(tmp_path / "libero" / "config.yaml").run.seed == 3
 
 
@@ -38,12 +40,10 @@ def test_what_would_have_no_effect_is_refused(tmp_path):
         load_config("laptop", ["libero.task=3"])
 
 
-def test_a_run_is_neither_resumed_nor_overwritten(tmp_path):
-    with pytest.raises(InvalidInput, match="cannot be resumed"):
+def test_a_run_is_not_overwritten_and_nothing_is_not_resumed(tmp_path):
+    with pytest.raises(InvalidInput, match="No checkpoint in"):
         vla_run.run(libero(tmp_path), resume=True)
-    (tmp_path / "libero").mkdir()
-    (tmp_path / "libero" / "metrics.jsonl").write_text("")
-    with pytest.raises(InvalidInput, match="holds a run already"):
+    with pytest.raises(InvalidInput, match="holds a run already: go on with --resume"):
         vla_run.run(libero(tmp_path))
 
 

@@ -41,6 +41,29 @@ def test_sft_writes_a_policy_that_acts_and_continues(data, tmp_path):
     assert "'vertical', but 'rot180'" in str(other.exception)
 
 
+def test_sft_that_was_killed_goes_on_and_ends_the_same(data, tmp_path, monkeypatch):
+    from wmrl_train.agents.vla import state
+
+    arguments = ("--data", data, "--steps", 6, "--batch", 4, "--vq-steps", 5, "--save-every", 2)
+    assert wmrl("sft", tmp_path / "whole", *arguments).exit_code == 0
+    save = state.Checkpoints.save
+
+    def die(self, done, *rest):
+        save(self, done, *rest)
+        if done == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(state.Checkpoints, "save", die)
+    assert wmrl("sft", tmp_path / "killed", *arguments).exit_code != 0
+    monkeypatch.undo()
+    assert "holds a training already: go on with --resume" in str(wmrl("sft", tmp_path / "killed", *arguments).exception)
+    other = wmrl("sft", tmp_path / "killed", *arguments, "--resume", "--lr", 0.1)
+    assert "lr=0.0005, now 0.1: resume with the same settings" in str(other.exception)
+    assert wmrl("sft", tmp_path / "killed", *arguments, "--resume").exit_code == 0
+    for name in ("model.safetensors", "config.json", "metrics.jsonl"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
 def test_train_vq_writes_the_quantizer_and_the_statistics(data, tmp_path):
     from wmrl_train.agents.vla.actions import ActionNormalizer
     from wmrl_train.agents.vla.vq import ResidualVQ

@@ -13,6 +13,12 @@ from wmrl_train.agents.vla.progress import ProgressModel
 from .test_grpo import ColourDouble, small_policy
 
 
+def double():
+    env = ColourDouble(limit=2)
+    env.close = lambda: None
+    return env
+
+
 @pytest.fixture
 def made(monkeypatch):
     """What `gymnasium.make` was asked for."""
@@ -20,9 +26,7 @@ def made(monkeypatch):
 
     def make(env_id, **options):
         asked.append(options)
-        double = ColourDouble(limit=2)
-        double.close = lambda: None
-        return double
+        return double()
 
     monkeypatch.setattr(gym, "make", make)
     return asked
@@ -50,6 +54,29 @@ def test_the_simulator_s_reward_trains_a_policy_that_is_kept(tmp_path, made):
     assert [m["step"] for m in lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1]
     before, after = (VLAPolicy.load(folder).model.llm.lm_head.weight for folder in (start, tmp_path / "run" / "policy"))
     assert not np.allclose(before.detach(), after.detach())
+
+
+def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path, made, monkeypatch):
+    from wmrl_train.agents.vla import state
+
+    start, reward = small_policy().save(tmp_path / "start"), ProgressModel("final", size=16).save(tmp_path / "p.safetensors")
+    sizes = ("--steps", 5, "--groups", 2, "--n", 4, "--workers", 2, "--lr", 0.01, "--save-every", 2)
+    arguments = ("--policy", start, "--task", 7, "--reward", reward, *sizes)
+    assert wmrl(tmp_path / "whole", *arguments).exit_code == 0
+    save = state.Checkpoints.save
+
+    def die(self, done, *rest):
+        save(self, done, *rest)
+        if done == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(state.Checkpoints, "save", die)
+    assert wmrl(tmp_path / "killed", *arguments).exit_code != 0
+    monkeypatch.undo()
+    monkeypatch.setattr(gym, "make", lambda *a, **k: double())
+    assert wmrl(tmp_path / "killed", *arguments, "--resume").exit_code == 0
+    for name in ("policy/model.safetensors", "metrics.jsonl"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 def test_a_progress_model_pays_and_anchors_are_counted(tmp_path, made):

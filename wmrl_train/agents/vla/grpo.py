@@ -22,6 +22,7 @@ from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.base import RewardModel
 from wmrl_train.agents.vla.policy import VLAPolicy
 from wmrl_train.agents.vla.rollout import Trajectory, rollouts
+from wmrl_train.agents.vla.state import Checkpoints, Draws, Stateful
 from wmrl_train.grpo import policy_objective, token_weights
 
 log = logging.getLogger(__name__)
@@ -105,13 +106,16 @@ def train_grpo(
     world_model: RewardModel | None = None,
     corrector: Corrector | None = None,
     on_step: Callable[[dict[str, Any]], None] | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> list[dict[str, Any]]:
-    """Train in place; one record a step: success (of all episodes, whether or not they were anchors), loss, rho, pairs.
+    """Train in place; one record a step done here: success (of all episodes, whether or not they were anchors), loss, rho, pairs.
 
     Args:
         envs: `LiberoLongEnv`s of one task with the same initial states, whose orientation is the policy's.
         world_model: scores the episodes; None: every group is real.
         corrector: both corrections; None: the world model's scores as they are, anchors weighted like other groups.
+        on_step: called with every record before the step is saved.
+        checkpoints: where to save the training; `policy` must then come from `checkpoints.policy(...)`.
     """
     config = config or VLAGrpoConfig()
     if world_model is None and config.anchors not in (None, config.groups):
@@ -124,12 +128,13 @@ def train_grpo(
                 f"The environment draws {env.unwrapped.orientation!r} pictures, the policy was trained on {policy.orientation!r}."
             )
     corrector = corrector or Corrector(debias=False, denoise=False)
-    rng, generator = np.random.default_rng(config.seed), torch.Generator(policy.device).manual_seed(config.seed)
+    draws, generator = Draws(config.seed), torch.Generator(policy.device).manual_seed(config.seed)
+    parts: dict[str, Stateful] = {"corrector": corrector, "draws": draws}
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=0.0)
     indices, task = envs[0].unwrapped.start_states.indices, envs[0].unwrapped.task.name
     records = []
-    for step in range(config.steps):
-        starts = rng.choice(indices, config.groups, replace=config.groups > len(indices)).tolist()
+    for step in range(checkpoints.restore(optimizer, generator, parts) if checkpoints else 0, config.steps):
+        starts = draws.rng.choice(indices, config.groups, replace=config.groups > len(indices)).tolist()
         batch = rollouts(policy, envs, starts, config.n, temperature=config.temperature, generator=generator)
         groups = [[t for t in batch if t.group == k] for k in range(config.groups)]
         groups = [g for g in groups if len(g) == config.n and not any(t.infra for t in g)]
@@ -138,7 +143,7 @@ def train_grpo(
             true = np.array([[float(t.success) for t in g] for g in groups])
             predicted = true if world_model is None else _scores(world_model, groups, task)
             anchors = config.groups if config.anchors is None else config.anchors
-            is_anchor = rng.permutation(len(groups)) < (len(groups) if world_model is None else anchors)
+            is_anchor = draws.rng.permutation(len(groups)) < (len(groups) if world_model is None else anchors)
             seen = np.where(is_anchor[:, None], true, np.nan)  # of the others success is known, but not used
             coefficients = corrector.advantages(predicted, seen, is_anchor) / config.n
             flat = [t for g in groups for t in g]
@@ -158,6 +163,8 @@ def train_grpo(
         log.info("step %d: %s", step, record)
         if on_step:
             on_step(record)
+        if checkpoints:
+            checkpoints.save(step + 1, config.steps, policy, optimizer, generator, parts)
     return records
 
 

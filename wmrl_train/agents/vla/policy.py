@@ -111,6 +111,8 @@ class VLAPolicy:
             self.tokenizer.save_pretrained(folder / "tokenizer")
         return folder
 
+    save_pretrained = save  # the name that a checkpoint calls
+
     @classmethod
     def load(cls, folder: str | Path) -> VLAPolicy:
         """The policy of `save`."""

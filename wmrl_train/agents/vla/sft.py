@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from wmrl_train.agents.vla.actions import ActionNormalizer
 from wmrl_train.agents.vla.demonstrations import Demonstration, action_statistics
 from wmrl_train.agents.vla.model import HashTokenizer, MiniVLA, MiniVLAConfig, small_config
 from wmrl_train.agents.vla.policy import VLAPolicy
+from wmrl_train.agents.vla.state import Checkpoints
 from wmrl_train.agents.vla.vq import ResidualVQ, VQConfig, fit
 
 log = logging.getLogger(__name__)
@@ -97,8 +99,14 @@ def train(
     lr: float = 5e-4,
     seed: int = 0,
     on_step: Callable[[int, float], None] | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> list[float]:
-    """Train in place; the loss of each step. AdamW, linear warm-up over a twentieth, cosine decay, gradients clipped at 1."""
+    """Train in place; the loss of each step done here. AdamW, linear warm-up over a twentieth, cosine decay, gradients clipped at 1.
+
+    Args:
+        on_step: called with the steps done so far and the loss of the last.
+        checkpoints: where to save the training; `policy` must then come from `checkpoints.policy(...)`.
+    """
     shown, size = list(demonstrations), policy.model.config.dino.image_size
     for demonstration in shown:
         if demonstration.orientation != policy.orientation:
@@ -110,13 +118,14 @@ def train(
     prompts = [policy.prompt(text) for text in data.instructions]
     optimizer = torch.optim.AdamW([p for p in policy.model.parameters() if p.requires_grad], lr=lr, weight_decay=0.01)
     warm = max(1, steps // 20)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda s: min(1.0, (s + 1) / warm) * 0.5 * (1 + np.cos(np.pi * max(0, s - warm) / max(1, steps - warm)))
-    )
     generator = torch.Generator().manual_seed(seed)
     losses = []
+    done = checkpoints.restore(optimizer, generator, {}) if checkpoints else 0
     policy.model.train()
-    for step in range(steps):
+    for step in range(done, steps):
+        rate = lr * min(1.0, (step + 1) / warm) * 0.5 * (1 + math.cos(math.pi * max(0, step - warm) / max(1, steps - warm)))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
         rows = torch.randint(len(data), (min(batch, len(data)),), generator=generator)
         state = data.state[rows] if policy.model.config.proprioception else None
         logits = policy.model(data.pictures[rows], [prompts[i] for i in data.source[rows].tolist()], data.codes[rows], state)
@@ -125,10 +134,11 @@ def train(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
-        schedule.step()
         losses.append(loss.item())
         if on_step:
-            on_step(step, losses[-1])
+            on_step(step + 1, losses[-1])
+        if checkpoints:
+            checkpoints.save(step + 1, steps, policy, optimizer, generator, {})
     policy.model.eval()
-    log.info("SFT: loss %.3f after %d steps on %d examples", losses[-1], steps, len(data))
+    log.info("SFT: %d steps on %d examples", steps, len(data))
     return losses
