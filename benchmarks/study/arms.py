@@ -30,16 +30,19 @@ ARMS: dict[str, list[str]] = {
     "same-budget-short": [*REAL, "train.steps=4"],
     "wmrl-longer": ["train.steps=60"],
     "wmrl-learning": ["world_model.options.learn=true"],
+    "wmrl-budget": ["train.steps=45"],
+    "wmrl-budget-learning": ["train.steps=45", "world_model.options.learn=true"],
 }
 """`same-budget`: real execution of one group a step, and `same-budget-short`: of eight groups for four steps: both pay
 for as many executions as `wmrl`. `wmrl-longer`: twice the steps, at a quarter of the executions of `real`. `wmrl-learning`: the world
-model learns from the anchors too, which the paper's cannot."""
+model learns from the anchors too, which the paper's cannot. `wmrl-budget`: as many steps as 1/3.4 of the compute of `real` buys, the paper's ratio."""
 
 NAMES = {
     "untrained": "untrained", "real": "GRPO, real execution", "world-model": "world model alone", "mixture": "plain mixture",
     "debias": "Online Debiasing", "denoise": "Inverse-Variance Denoising", "wmrl": "both (WMRL)", "cv": "control variate",
     "auto": "auto", "same-budget": "real, WMRL's executions (1 group a step)",
     "same-budget-short": "real, WMRL's executions (8 groups, 4 steps)", "wmrl-longer": "WMRL, twice the steps", "wmrl-learning": "WMRL, learning world model",
+    "wmrl-budget": "WMRL, 1/3.4 of the compute", "wmrl-budget-learning": "WMRL, 1/3.4 of the compute, learning world model",
 }  # fmt: skip
 
 PLANTED = ["world_model.kind=planted:PlantedErrorWorldModel"]
