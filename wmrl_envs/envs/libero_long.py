@@ -17,6 +17,7 @@ from wmrl_envs.envs.libero import catalog, install
 from wmrl_envs.envs.libero.process import SimulatorProcess
 from wmrl_envs.envs.libero.simulator import ACTION_SIZE, Scene, Simulator
 from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
+from wmrl_envs.info import wmrl_info
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
 from wmrl_envs.world_models.base import TaskContext
@@ -247,16 +248,22 @@ class LiberoLongEnv(ExecutableEnv):
         return {**views, "proprioception": seen["proprioception"], "instruction": self.task.instruction}
 
     def _info(self, status: ExecutionStatus, score: float, wall_s: float) -> dict[str, Any]:
+        known = None if status is ExecutionStatus.INFRA_ERROR else score
         return {
-            "wmrl": {
-                "status": str(status),
-                "score": score,
-                "raw_score": score,
-                "best_score": self._best,
-                "steps": self._steps,
-                "init_state": self.init_state,
-                "wall_s": _Measured(wall_s),
-            }
+            "wmrl": wmrl_info(
+                {
+                    "status": str(status),
+                    "score": known,
+                    "raw_score": known,
+                    "best_score": self._best,
+                    "anchored": True,
+                    "true": known,
+                    "weight": 1.0,
+                    "steps": self._steps,
+                    "init_state": self.init_state,
+                    "wall_s": _Measured(wall_s),
+                }
+            )
         }
 
     def _checked(self, action: Any) -> np.ndarray:

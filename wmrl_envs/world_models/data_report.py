@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from wmrl_envs import paths
-from wmrl_envs.errors import DataNotBuilt, InvalidInput
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.tasks import load_competition
 from wmrl_envs.world_models.base import TaskContext
 
 log = logging.getLogger(__name__)
@@ -44,8 +45,8 @@ class DataReports:
         if not context.task or "/" in context.task or context.task.startswith("."):
             raise InvalidInput(f"{context.task!r} is no name of a task.")
         public = self.data_dir / context.task / "data" / "public"
-        if not public.is_dir():
-            raise DataNotBuilt(f"{context.task}: there is no {public}; prepare it with `wmrl tasks prepare {context.task}`.")
+        if not public.is_dir():  # another layout, or not prepared: then this says how to
+            public = load_competition(context.task, self.data_dir).public_dir
         train = public / "train.csv"
         if not train.is_file():
             return ""

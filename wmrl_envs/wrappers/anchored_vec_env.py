@@ -14,14 +14,17 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from wmrl_envs.correction import AnchorSchedule, Corrector
-from wmrl_envs.errors import InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.info import KEYS
+from wmrl_envs.outcome import ExecutionStatus
 from wmrl_envs.wrappers.groups import Group, GroupBook
 from wmrl_envs.wrappers.kinds import time_limit, world_model_kind
 from wmrl_envs.wrappers.steppers import STEPPERS, failure
 
 log = logging.getLogger(__name__)
 
-_ALWAYS = ("status", "score", "raw_score", "best_score", "predicted", "calibrated", "true", "wall_s")
+_OF_GROUPS = ("anchored", "group", "weight")
+_ALWAYS = tuple(key for key in KEYS if key not in _OF_GROUPS)
 _AUDIT_EVERY = 64  # pairs
 _MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 
@@ -147,11 +150,7 @@ class AnchoredVecEnv(VectorEnv):
         self._stepper.groups = self._book.start_all(seed)
         infos: dict[str, Any] = {}
         wmrl = _Columns(self.num_envs)
-        observations = []
-        for slot in range(self.num_envs):
-            observation, info = self._begin(slot, options)
-            observations.append(observation)
-            self._add(infos, wmrl, slot, info, {})
+        observations = [self._begin(slot, options, infos, wmrl) for slot in range(self.num_envs)]
         self._started = True
         return self._batch(observations), wmrl.into(infos, self._groups())
 
@@ -184,8 +183,7 @@ class AnchoredVecEnv(VectorEnv):
         groups = self._groups()  # before slots restart
         for i in resetting:
             self._stepper.groups[i] = self._book.start(i)
-            observations[i], info = self._begin(i, None)
-            self._add(infos, wmrl, i, info, {})
+            observations[i] = self._begin(i, None, infos, wmrl)
         for i, transition in done.items():
             observations[i], rewards[i] = transition.observation, transition.reward
             terminated[i], truncated[i] = transition.terminated, transition.truncated
@@ -200,8 +198,7 @@ class AnchoredVecEnv(VectorEnv):
                 self._add_info(infos, {"final_obs": transition.observation}, i)
                 self._end(i)
                 self._stepper.groups[i] = self._book.start(i)
-                observations[i], info = self._begin(i, None)
-                self._add(infos, wmrl, i, info, {})
+                observations[i] = self._begin(i, None, infos, wmrl)
         if final_wmrl.slots:
             infos["final_info"], infos["_final_info"] = final_wmrl.into(finals, groups), terminated | truncated
         self._heed_audit()
@@ -246,8 +243,10 @@ class AnchoredVecEnv(VectorEnv):
         self._started = False
 
     # -- inside ------------------------------------------------------------------------------------------------------
-    def _begin(self, slot: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.envs[slot].reset(seed=self._stepper.groups[slot].seed, options=options)
+    def _begin(self, slot: int, options: dict[str, Any] | None, infos: dict[str, Any], wmrl: _Columns) -> Any:
+        """Reset a slot; where that fails for reasons of ours, its group is dropped and the next step ends the episode."""
+        started = self._reset_slot(slot, options)
+        observation, info = started or (self._stepper.observations[slot], {})
         self._stepper.begin(slot, observation)
         self._elapsed[slot], self._over[slot] = 0, False
         group = self._stepper.groups[slot]
@@ -258,7 +257,20 @@ class AnchoredVecEnv(VectorEnv):
             ("valid", True),
         ):
             self._group_columns[key][slot] = value
-        return observation, info
+        self._add(infos, wmrl, slot, info, {} if started else {"status": ExecutionStatus.INFRA_ERROR.value})
+        if started is None:
+            self._drop(group)
+        return observation
+
+    def _reset_slot(self, slot: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]] | None:
+        for attempt in range(self._stepper.retries + 1):
+            try:
+                return self.envs[slot].reset(seed=self._stepper.groups[slot].seed, options=options)
+            except InfrastructureError as error:
+                if attempt == self._stepper.retries and self._stepper.observations[slot] is None:
+                    raise  # it never ran: there is nothing to go on from
+                log.warning("Environment %d could not be reset: %s", slot, error)
+        return None
 
     def _end(self, slot: int) -> None:
         self._over[slot] = True

@@ -88,6 +88,19 @@ class Stepper(ABC):
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
 
+    def _ask(self, question: Callable[[], Any], otherwise: Callable[[InfrastructureError], Any]) -> Any:
+        """What the world model answers; it is asked again after a failure of ours, and `otherwise` stands in for the last."""
+        for _ in range(self.retries):
+            try:
+                return question()
+            except InfrastructureError as error:
+                log.warning("The world model failed, trying again: %s", error)
+        try:
+            return question()
+        except InfrastructureError as error:
+            log.warning("The world model failed: %s", error)
+            return otherwise(error)
+
     def _beside(self, jobs: Sequence[Callable[[], Any]], predict: Callable[[], Any]) -> tuple[list[Any], Any]:
         """Results of `jobs` and of `predict`, run at the same time; nothing is left running when either raises."""
         if self._executor is None or not jobs or self._short():
@@ -165,15 +178,10 @@ class OutcomeStepper(Stepper):
         return out
 
     def _predict(self, solutions: list[Solution], contexts: list[TaskContext]) -> Sequence[Outcome]:
-        for _ in range(self.retries):
-            try:
-                return self.world_model.predict(solutions, contexts)
-            except InfrastructureError as error:
-                log.warning("The world model failed, trying again: %s", error)
-        try:
-            return self.world_model.predict(solutions, contexts)
-        except InfrastructureError as error:
-            return [Outcome(ExecutionStatus.INFRA_ERROR, feedback=str(error), source="predicted")] * len(solutions)
+        return self._ask(
+            lambda: self.world_model.predict(solutions, contexts),
+            lambda error: [Outcome(ExecutionStatus.INFRA_ERROR, feedback=str(error), source="predicted")] * len(solutions),
+        )
 
     def _execute(self, base: ExecutableEnv, solution: Solution) -> Outcome:
         start = time.perf_counter()
@@ -198,25 +206,29 @@ class DynamicsStepper(Stepper):
         before, acted = stack([self.observations[i] for i in slots]), stack(actions)
         anchored = [k for k, i in enumerate(slots) if self.groups[i].anchored]
         jobs = [partial(_real_step, self.envs[slots[k]], actions[k]) for k in anchored]
-        executed, result = self._beside(jobs, lambda: self.world_model.step(before, acted))
-        observations, rewards, terminated = checked_steps(result, before, self.corrector.score_range)
-        observations = self._in_space(observations)
-        calibrated = self.corrector.calibrate(rewards)
-        out = [
-            Transition(obs, c, end, False, wmrl={"status": "ok", "score": c, "predicted": p, "calibrated": c})
-            for obs, p, c, end in zip(observations, rewards.tolist(), calibrated.tolist(), terminated.tolist(), strict=True)
-        ]
+        executed, result = self._beside(jobs, lambda: self._ask(lambda: self.world_model.step(before, acted), lambda _: None))
+        if result is None:  # unanchored groups are lost, anchored ones go on without a pair
+            rewards, out = np.zeros(0), [failure(self.observations[i]) for i in slots]
+        else:
+            observations, rewards, terminated = checked_steps(result, before, self.corrector.score_range)
+            observations = self._in_space(observations)
+            calibrated = self.corrector.calibrate(rewards)
+            out = [
+                Transition(obs, c, end, False, wmrl={"status": "ok", "score": c, "predicted": p, "calibrated": c})
+                for obs, p, c, end in zip(observations, rewards.tolist(), calibrated.tolist(), terminated.tolist(), strict=True)
+            ]
         good = []
         for k, transition in zip(anchored, executed, strict=True):
             if transition.failed:
                 out[k] = failure(self.observations[slots[k]])
                 continue
-            transition.wmrl |= {"score": transition.reward, "predicted": out[k].wmrl["predicted"], "calibrated": out[k].wmrl["calibrated"],
+            predicted, calibrated_reward = out[k].wmrl.get("predicted"), out[k].wmrl.get("calibrated")
+            transition.wmrl |= {"score": transition.reward, "predicted": predicted, "calibrated": calibrated_reward,
                                 "true": transition.reward}  # fmt: skip
             out[k] = transition
             good.append(k)
         kept = self._kept(slots, out)
-        pairs = [k for k in good if kept[k]]
+        pairs = [k for k in good if kept[k] and result is not None]
         self._observe([slots[k] for k in pairs], rewards[pairs], [out[k].reward for k in pairs])
         if good and hasattr(self.world_model, "update"):
             after, ends = stack([out[k].observation for k in good]), np.array([out[k].terminated for k in good])
@@ -264,7 +276,15 @@ class RewardStepper(Stepper):
         tasks = [task_of(self.envs[i]) for i in mine]
         episodes = [Episode(obs, acts, instruction_of(obs[0]), task)
                     for (obs, acts), task in zip((self._episodes[i] for i in mine), tasks, strict=True)]  # fmt: skip
-        scores = checked_rewards(self.world_model.score(episodes), len(episodes), self.corrector.score_range)
+        answer = self._ask(lambda: self.world_model.score(episodes), lambda _: None)
+        if answer is None:  # unanchored groups are lost, anchored ones keep their own reward and make no pair
+            for k, i in zip(ended, mine, strict=True):
+                if self.groups[i].anchored:
+                    out[k].wmrl |= {"true": self._returns[i], "score": self._returns[i]}
+                else:
+                    out[k] = failure(self.observations[i])
+            return
+        scores = checked_rewards(answer, len(episodes), self.corrector.score_range)
         calibrated = self.corrector.calibrate(scores, tasks)
         kept = self._kept(slots, out)
         pairs = []

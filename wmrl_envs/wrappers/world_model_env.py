@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import gymnasium
@@ -10,7 +11,9 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
 
 from wmrl_envs.correction import Corrector
-from wmrl_envs.outcome import Outcome, Solution
+from wmrl_envs.errors import InfrastructureError
+from wmrl_envs.info import wmrl_info
+from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.world_models.base import Episode
 from wmrl_envs.wrappers.kinds import (
     InSpace,
@@ -22,6 +25,9 @@ from wmrl_envs.wrappers.kinds import (
     time_limit,
     world_model_kind,
 )
+
+log = logging.getLogger(__name__)
+_LOST = {"status": ExecutionStatus.INFRA_ERROR.value, "predicted": None, "calibrated": None, "score": None}
 
 
 class WorldModelEnv(gymnasium.Wrapper, RecordConstructorArgs):
@@ -36,7 +42,8 @@ class WorldModelEnv(gymnasium.Wrapper, RecordConstructorArgs):
         corrector: calibrates the predictions (it learns nothing here: there are no anchors); default: raw predictions.
         max_episode_steps: time limit; default: the TimeLimit wrapper in the chain, else the spec.
 
-    `info["wmrl"]` has `predicted`, `calibrated`, `score` and `anchored=False`.
+    `info["wmrl"]` has `predicted`, `calibrated`, `score` and `anchored=False`. A failure of ours (of the world model too) cuts
+    the episode short: reward 0, truncated, `status` "infra_error", no score.
     """
 
     def __init__(
@@ -80,9 +87,17 @@ class WorldModelEnv(gymnasium.Wrapper, RecordConstructorArgs):
 
         def predict(solution: Solution) -> Outcome:
             context = base.context()
-            (outcome,), scores = checked_outcomes(self.world_model.predict([solution], [context]), 1)
+            try:
+                predicted = self.world_model.predict([solution], [context])
+            except InfrastructureError as error:
+                known.update(_LOST)
+                return Outcome(ExecutionStatus.INFRA_ERROR, feedback=str(error), source="predicted")
+            (outcome,), scores = checked_outcomes(predicted, 1)
             calibrated = float(self._calibrate(scores, context.task)[0])
-            known.update(predicted=float(scores[0]), calibrated=calibrated, score=calibrated, anchored=False, true=None)
+            if outcome.is_infra_error:
+                known.update(_LOST)
+                return outcome
+            known.update(status=outcome.status.value, predicted=float(scores[0]), calibrated=calibrated, score=calibrated)
             return outcome.with_score(calibrated)
 
         base.execute = predict  # shadows the method for this one step, so that every wrapper in between takes part
@@ -90,29 +105,40 @@ class WorldModelEnv(gymnasium.Wrapper, RecordConstructorArgs):
             observation, reward, terminated, truncated, info = self.env.step(action)
         finally:
             del base.execute
-        return observation, reward, terminated, truncated, {**info, "wmrl": {**info.get("wmrl", {}), **known}}
+        wmrl = wmrl_info({**info.get("wmrl", {}), "anchored": False, "true": None, **known})
+        return observation, reward, terminated, truncated, {**info, "wmrl": wmrl}
 
     def _imagine(self, action: Any, last: bool) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         assert self._in_space is not None
         before = np.asarray(self._observations[-1])[None]
-        result = self.world_model.step(before, np.asarray(action)[None])
+        try:
+            result = self.world_model.step(before, np.asarray(action)[None])
+        except InfrastructureError as error:
+            log.warning("The world model failed: %s", error)
+            return self._observations[-1], 0.0, False, True, {"wmrl": wmrl_info({"anchored": False, **_LOST})}
         observations, rewards, terminated = checked_steps(result, before, self._score_range)
         reward = float(self._calibrate(rewards)[0])
         observation = self._in_space(observations)[0]
         self._observations = [observation]
         known = {"status": "ok", "predicted": float(rewards[0]), "calibrated": reward, "score": reward, "anchored": False}
-        return observation, reward, bool(terminated[0]), False, {"wmrl": known}
+        return observation, reward, bool(terminated[0]), False, {"wmrl": wmrl_info(known)}
 
     def _judge(self, action: Any, last: bool) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, _, terminated, truncated, info = self.env.step(action)
         self._observations.append(observation)
         self._actions.append(action)
-        known: dict[str, Any] = {"status": "ok", **info.get("wmrl", {}), "anchored": False, "true": None, "score": None}
+        hidden = dict.fromkeys(("score", "raw_score", "best_score", "true"))  # its true reward stays unread
+        known: dict[str, Any] = {"status": "ok", **info.get("wmrl", {}), "anchored": False, **hidden}
         reward = 0.0
         if (terminated or truncated or last) and known["status"] != "infra_error":
             task = task_of(self.env)
             episode = Episode(self._observations, self._actions, instruction_of(self._observations[0]), task)
-            scores = checked_rewards(self.world_model.score([episode]), 1, self._score_range)
+            try:
+                answer = self.world_model.score([episode])
+            except InfrastructureError as error:
+                log.warning("The world model failed: %s", error)
+                return observation, 0.0, False, True, {**info, "wmrl": wmrl_info({**known, **_LOST})}
+            scores = checked_rewards(answer, 1, self._score_range)
             reward = float(self._calibrate(scores, task)[0])
             known |= {"predicted": float(scores[0]), "calibrated": reward, "score": reward}
-        return observation, reward, terminated, truncated, {**info, "wmrl": known}
+        return observation, reward, terminated, truncated, {**info, "wmrl": wmrl_info(known)}

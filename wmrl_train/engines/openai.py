@@ -7,6 +7,7 @@ completion has text but no ids: good for a world model or an evaluation, not for
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import urllib.error
@@ -36,6 +37,7 @@ class OpenAIEngine:
         tokenizer: for counting and for servers that return no ids; may be None.
         timeout_s: of one request. attempts: in all, with exponential waits up to `max_wait_s` between them.
         concurrency: requests in flight.
+        max_context: tokens of prompt and completion together; None asks the server, and leaves it open where that does not say.
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class OpenAIEngine:
         attempts: int = 5,
         max_wait_s: float = 30.0,
         concurrency: int = 16,
+        max_context: int | None = None,
     ):
         if not base_url.startswith(("http://", "https://")):
             raise InvalidInput(f"OpenAIEngine(base_url={base_url!r}): expected an address such as http://127.0.0.1:8000/v1.")
         self.model, self.tokenizer, self.version = model, tokenizer, 0
         self._url, self._key, self._timeout_s = base_url.rstrip("/"), api_key, timeout_s
         self._retry = server_retries(_Transient, attempts, max_wait_s, log)
+        self.max_context = max_context or self._served_context()
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="openai-engine")
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int] | None = None) -> list[Generation]:
@@ -94,14 +98,19 @@ class OpenAIEngine:
                 }
         else:
             body |= {"prompt": list(prompt), "logprobs": 0, "return_token_ids": True}
-        reply = self._retry(self._post, "/chat/completions" if chat else "/completions", body)
+        return self._retry(self._ask, "/chat/completions" if chat else "/completions", body, chat)
+
+    def _ask(self, path: str, body: dict[str, Any], chat: bool) -> Generation:
+        reply = self._post(path, body)
         try:
             return self._read(reply["choices"][0], chat)
-        except (KeyError, IndexError, TypeError) as error:
-            raise InfrastructureError(f"The server at {self._url} sent a reply without {error} in it.") from error
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise _Transient(
+                f"The server at {self._url} sent a reply that is no completion ({error!r}): {str(reply)[:200]}"
+            ) from error
 
     def _read(self, choice: dict[str, Any], chat: bool) -> Generation:
-        text = (choice["message"]["content"] if chat else choice["text"]) or ""
+        text = _text((choice["message"]["content"] if chat else choice["text"]) or "")
         finish = "length" if choice.get("finish_reason") == "length" else "stop"
         recorded = choice.get("logprobs") or {}
         logprobs = [t["logprob"] for t in recorded.get("content") or []] if chat else recorded.get("token_logprobs") or []
@@ -113,8 +122,7 @@ class OpenAIEngine:
         return Generation(tuple(ids), tuple(float(p) for p in logprobs), text, finish)  # type: ignore[arg-type]
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
-        request = urllib.request.Request(self._url + path, json.dumps(body).encode(), headers)
+        request = urllib.request.Request(self._url + path, json.dumps(body).encode(), self._headers())
         try:
             with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
                 return json.loads(response.read())
@@ -122,6 +130,31 @@ class OpenAIEngine:
             detail = error.read(500).decode(errors="replace")
             if error.code == 429 or error.code >= 500:
                 raise _Transient(f"The server at {self._url} answered {error.code}: {detail}") from None
-            raise InvalidInput(f"The server at {self._url} refused the request with {error.code}: {detail}") from None
-        except (OSError, ValueError) as error:
-            raise _Transient(f"No usable answer from the server at {self._url}: {error}") from error
+            hint = " (a shorter context_tokens or rollout.max_context may help)" if "context" in detail else ""
+            raise InvalidInput(f"The server at {self._url} refused the request with {error.code}: {detail}{hint}") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise _Transient(f"No usable answer from the server at {self._url}: {error!r}") from error
+
+    def _served_context(self) -> int | None:
+        """Tokens of the model's context, where the server tells it (vLLM does)."""
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(self._url + "/models", headers=self._headers()), timeout=5
+            ) as response:
+                models = json.loads(response.read())["data"]
+            (length,) = (m.get("max_model_len") for m in models if m.get("id") == self.model)
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return length if isinstance(length, int) and length > 0 else None
+
+    def _headers(self) -> dict[str, str]:
+        return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
+
+
+def _text(content: Any) -> str:
+    """Of a reply's content: a string, or parts of which the text ones count."""
+    if isinstance(content, list):
+        content = "".join(part["text"] for part in content if part.get("type") == "text")
+    if not isinstance(content, str):
+        raise TypeError(f"content of type {type(content).__name__}")
+    return content

@@ -38,10 +38,22 @@ class FakeServer:
                         "finish_reason": "length",
                         "logprobs": {"token_logprobs": [-0.1] * len(ids)},
                     }
-                reply = b"not json" if status == 299 else json.dumps({"choices": [choice]}).encode()
-                self.send_response(200 if status == 299 else status)
+                reply = json.dumps({"choices": [choice]}).encode()
+                if isinstance(status, bytes):  # this instead of an answer
+                    self.wfile.write(status)
+                    self.close_connection = True
+                    return
+                if not isinstance(status, int):  # this as the body
+                    status, reply = 200, status if isinstance(status, str) else json.dumps(status)
+                    reply = reply.encode()
+                self.send_response(status)
                 self.end_headers()
                 self.wfile.write(reply)
+
+            def do_GET(self):
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps({"data": [{"id": "m", "max_model_len": 4096}, {"id": "n"}]}).encode())
 
             def log_message(self, *args):
                 pass
@@ -80,11 +92,39 @@ def test_messages_and_schema_use_the_chat_route(server):
     assert server.requests[0][1]["response_format"]["json_schema"]["schema"] == {"type": "object"}
 
 
-@pytest.mark.parametrize("status", [429, 500, 503, 299])
+NONSENSE = [
+    "not json", "<html>", "[]", "3", {"error": "x"}, {"choices": []}, {"choices": [{"text": 5, "message": {"content": 5}}]},
+    {"choices": [{"text": "x", "logprobs": {"token_logprobs": [None]}, "token_ids": [1]}]}, {"choices": [{"text": "x", "logprobs": [1]}]},
+    b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, *NONSENSE], ids=str)
 def test_transient_failures_are_retried(server, status):
     server.statuses = [status, status]
     assert engine(server).generate([[1]], Sampling())[0].ids == (1, 7)
     assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("answer", NONSENSE, ids=str)
+def test_a_server_that_only_answers_nonsense_is_an_infrastructure_failure(server, answer):
+    server.statuses = [answer] * 9
+    for prompt in ([1], [{"role": "user", "content": "yo"}]):
+        with pytest.raises(InfrastructureError, match=r"The server at|No usable answer"):
+            engine(server, attempts=2).generate([prompt], Sampling())
+
+
+def test_content_in_parts_is_joined(server):
+    parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
+    server.statuses = [{"choices": [{"message": {"content": parts}}]}]
+    assert engine(server).generate([[{"role": "user", "content": "yo"}]], Sampling())[0].text == "ab"
+
+
+def test_the_context_is_what_the_server_says(server):
+    assert engine(server).max_context == 4096
+    assert engine(server, max_context=100).max_context == 100
+    assert OpenAIEngine("n", base_url=server.url).max_context is None
+    assert OpenAIEngine("m", base_url="http://127.0.0.1:9/v1").max_context is None
 
 
 def test_exhausted_attempts_are_an_infrastructure_failure_that_hides_the_key(server):

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from wmrl_envs.envs.executable import ExecutableEnv
+from wmrl_envs.errors import InfrastructureError
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
 from wmrl_envs.world_models.base import TaskContext
@@ -110,6 +111,25 @@ class DriftModel:
 
     def update(self, observations, actions, rewards, next_observations, terminated):
         self.learned.append((observations.copy(), actions.copy(), rewards.copy(), next_observations.copy(), terminated.copy()))
+
+
+class Down:
+    """A world model of any kind whose server is gone: the first `answers` questions are answered by `model`, the others fail."""
+
+    def __init__(self, model, answers=0):
+        self.model, self.answers, self.asked = model, answers, 0
+        for method in ("predict", "step", "score"):
+            if hasattr(model, method):
+                setattr(self, method, self._fail(method))
+
+    def _fail(self, method):
+        def ask(*arguments):
+            self.asked += 1
+            if self.asked > self.answers:
+                raise InfrastructureError("the server is gone")
+            return getattr(self.model, method)(*arguments)
+
+        return ask
 
 
 class LastObservation:

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit, TransformAction, TransformObservation
 
-from tests.unit.wrappers.doubles import Drift, DriftModel, Guess, HalfScores, LastObservation
+from tests.unit.wrappers.doubles import Down, Drift, DriftModel, Guess, HalfScores, LastObservation
 from wmrl_envs import AnchoredVecEnv
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_envs.errors import InfrastructureError
@@ -565,19 +565,65 @@ def test_an_exception_of_the_infrastructure_is_a_failure_too_in_every_kind():
         assert venv.corrector.n_pairs == 0
 
 
-def test_a_world_model_that_is_down_drops_what_it_should_have_predicted_and_no_anchor():
-    class Down(HalfScores):
-        def predict(self, solutions, contexts):
-            raise InfrastructureError("no engine")
-
-    venv = guesses(4, model=Down())
+@pytest.mark.parametrize(
+    ("make", "action", "paid"),
+    [(lambda: guesses(4, Down(HalfScores())), 5, 0.5), (lambda: drifts(4, Down(DriftModel()), end=1), 1, 0.1),
+     (lambda: drifts(4, Down(LastObservation()), end=1), 1, 0.1)],
+    ids=["outcome", "dynamics", "reward"],
+)  # fmt: skip
+def test_a_world_model_that_is_down_drops_what_it_should_have_predicted_and_no_anchor(make, action, paid):
+    venv = make()
     venv.reset(seed=0)
-    _, rewards, _, truncated, infos = venv.step(np.full(4, 5))
-    anchored = infos["wmrl"]["anchored"]
+    _, rewards, _, truncated, infos = venv.step(np.full(4, action))
+    wmrl = infos["wmrl"]
+    anchored = wmrl["anchored"]
+    assert venv.world_model.asked == 3  # twice more
     assert truncated.tolist() == (~anchored).tolist()
-    assert infos["wmrl"]["valid"].tolist() == anchored.tolist()
-    assert rewards[anchored].tolist() == [0.5]
+    assert wmrl["valid"].tolist() == anchored.tolist()
+    assert wmrl["status"].tolist() == ["ok" if a else "infra_error" for a in anchored]
+    assert rewards.tolist() == pytest.approx([paid if a else 0 for a in anchored])
+    assert wmrl["true"][anchored].tolist() == pytest.approx([paid])
+    assert not wmrl["_predicted"].any()
     assert venv.corrector.n_pairs == 0
+    venv.step(np.full(4, action))  # and the loop goes on
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_an_environment_that_cannot_be_reset_loses_its_group_and_not_the_loop(mode):
+    class Fails(Drift):
+        failures = 0
+
+        def reset(self, **arguments):
+            if self.failures:
+                self.failures -= 1
+                raise InfrastructureError("the simulator did not start")
+            return super().reset(**arguments)
+
+    venv = AnchoredVecEnv(
+        [lambda: Fails(end=1)] * 2, DriftModel(end=1), anchor_fraction=1.0, max_episode_steps=5, autoreset_mode=mode
+    )
+    venv.reset(seed=0)
+    venv.envs[1].failures = 2  # fewer than there are attempts
+    for _ in range(3):
+        *_, infos = venv.step(np.ones(2, dtype=int))
+        assert infos["wmrl"]["valid"].all()
+    venv.envs[1].failures = 3
+    seen = []
+    for _ in range(4):
+        _, rewards, _, truncated, infos = venv.step(np.ones(2, dtype=int))
+        seen.append((bool(truncated[1]), float(rewards[1]), bool(infos["wmrl"]["valid"][1])))
+    assert (True, 0.0, False) in seen or (mode is AutoresetMode.SAME_STEP and (True, 0.0, True) in seen)
+    assert seen[-1][2]
+    assert np.isfinite(rewards).all()
+
+
+def test_an_environment_that_never_started_is_told_at_once():
+    class Fails(Drift):
+        def reset(self, **arguments):
+            raise InfrastructureError("the simulator did not start")
+
+    with pytest.raises(InfrastructureError, match="did not start"):
+        AnchoredVecEnv([Fails] * 2, DriftModel(), anchor_fraction=1.0, max_episode_steps=5).reset(seed=0)
 
 
 def test_an_error_of_the_agents_is_a_score():

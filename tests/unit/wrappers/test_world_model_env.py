@@ -6,9 +6,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import TimeLimit, TransformAction
 
-from tests.unit.wrappers.doubles import Drift, DriftModel, Guess, HalfScores, LastObservation
+from tests.unit.wrappers.doubles import Down, Drift, DriftModel, Guess, HalfScores, LastObservation
 from wmrl_envs import WorldModelEnv
 from wmrl_envs.correction import Corrector
+from wmrl_envs.info import KEYS
 
 
 def calibrated():
@@ -67,6 +68,31 @@ def test_rewards_are_read_once_at_the_end():
     env.reset()
     env.step(1), env.step(1), env.step(1)
     assert model.lengths == [4, 4]  # an abandoned episode is not scored, nor carried over
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: WorldModelEnv(Guess(), Down(HalfScores())), lambda: WorldModelEnv(Drift(end=1), Down(LastObservation())),
+     lambda: WorldModelEnv(Drift(), Down(DriftModel()), max_episode_steps=9)],
+)  # fmt: skip
+def test_a_world_model_that_is_down_cuts_the_episode_short_and_charges_nobody(make):
+    env = make()
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step(1)
+    assert (reward, terminated, truncated) == (0, False, True)
+    assert info["wmrl"]["status"] == "infra_error"
+    assert [info["wmrl"][key] for key in ("score", "predicted", "calibrated", "true")] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: WorldModelEnv(Guess(), HalfScores()), lambda: WorldModelEnv(Drift(), LastObservation()),
+     lambda: WorldModelEnv(Drift(), DriftModel(), max_episode_steps=9)],
+)  # fmt: skip
+def test_every_key_of_the_contract_is_there(make):
+    env = make()
+    env.reset(seed=0)
+    assert set(KEYS) <= set(env.step(1)[-1]["wmrl"])
 
 
 def test_step_before_reset_is_refused():
