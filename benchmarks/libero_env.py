@@ -1,13 +1,13 @@
 """LIBERO-Long-v0 against the upstream environment it wraps: simulated steps a second, resets, two workers. Same machine, one run.
 
-    python benchmarks/libero_env.py [--task 7] [--steps 160] [--json out.json]
+    python benchmarks/libero_env.py [--task 7] [--rounds 5] [--json out.json]
 
 1. Stepping: chunks of 8 with a 224-pixel picture each, against upstream's `OffScreenRenderEnv` (its default two cameras,
    and one) drawing every step. The actions are the same. Random: the arm moves.
 2. Reset: ours, to a start seen before (a group's second episode) and to a new one, against upstream's hard reset with its
    ten settling steps and first pictures.
 3. Workers: steps a second of two environments, each in its process, against one.
-Each as wall clock and as processor time: on a busy machine only the second says something (and nothing about workers).
+Everything once a round, medians over rounds. Each as wall clock and as processor time: on a busy machine only the second says something (and nothing about workers).
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ class Cost:
     wall_s: float
     cpu_s: float
 
-    def per_second(self, steps: int) -> dict[str, float]:
-        return {"wall": steps / self.wall_s, "cpu": steps / self.cpu_s}
-
 
 def clock(job: Callable[[], object], pids: Sequence[int]) -> Cost:
     processes = [psutil.Process(pid) for pid in pids]
@@ -57,53 +54,56 @@ def median(costs: list[Cost]) -> dict[str, float]:
     return {"wall": float(np.median([c.wall_s for c in costs])), "cpu": float(np.median([c.cpu_s for c in costs]))}
 
 
-def ours(task: int, chunks: np.ndarray, workers: int, resets: int) -> tuple[dict[str, float], dict[str, Any]]:
-    """Steps a second of `workers` environments at once, and seconds of `resets` resets of the first."""
-    envs: list[Any] = [gym.make("LIBERO-Long-v0", task=task, init_states="all", max_steps=10**6) for _ in range(workers)]
-    for env in envs:
-        env.reset(options={"init_state": 0})
-        env.step(chunks[0])  # numba compiles
-    pids = [env.unwrapped._simulator.pid for env in envs]
+class Ours:
+    """Two environments, each with its simulator's process."""
 
-    def play(env: Any) -> None:
+    def __init__(self, task: int, chunk: np.ndarray):
+        self.envs: list[Any] = [gym.make("LIBERO-Long-v0", task=task, init_states="all", max_steps=10**6) for _ in range(2)]
+        for env in self.envs:
+            env.reset(options={"init_state": 0})
+            env.step(chunk)  # numba compiles
+        self.pids = [env.unwrapped._simulator.pid for env in self.envs]
+
+    def play(self, chunks: np.ndarray, workers: int) -> Cost:
+        """The chunks in `workers` environments at once."""
+        threads = [threading.Thread(target=self._play, args=(env, chunks)) for env in self.envs[:workers]]
+        return clock(lambda: ([t.start() for t in threads], [t.join() for t in threads]), self.pids[:workers])
+
+    def _play(self, env: Any, chunks: np.ndarray) -> None:
         for chunk in chunks:
             *_, terminated, truncated, info = env.step(chunk)
             if info["wmrl"]["status"] != "ok" or terminated or truncated:
                 raise RuntimeError(f"the benchmark episode ended early: {info}")
 
-    threads = [threading.Thread(target=play, args=(env,)) for env in envs]
-    cost = clock(lambda: ([t.start() for t in threads], [t.join() for t in threads]), pids)
-    found: dict[str, Any] = {}
-    for kind in ("new", "seen before") if resets else ():
-        starts = range(1, 1 + resets)
-        found[kind] = median([clock(lambda i=i: envs[0].reset(options={"init_state": i}), pids) for i in starts])
-    for env in envs:
-        env.close()
-    return cost.per_second(workers * chunks.shape[0] * chunks.shape[1]), found
+    def reset(self, index: int) -> Cost:
+        return clock(lambda: self.envs[0].reset(options={"init_state": index}), self.pids[:1])
 
 
-def upstream(task: int, chunks: np.ndarray, cameras: list[str], resets: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Steps a second of the upstream environment, and seconds of `resets` hard resets."""
-    from libero.libero.envs import OffScreenRenderEnv
+class Upstream:
+    """The environment that LIBERO ships, drawing every step."""
 
-    found = catalog.find_task(task)
-    states = catalog.initial_states(found)
-    env = OffScreenRenderEnv(
-        bddl_file_name=str(found.bddl), camera_names=cameras, camera_heights=224, camera_widths=224, ignore_done=True
-    )
+    def __init__(self, task: int, cameras: list[str]):
+        from libero.libero.envs import OffScreenRenderEnv
 
-    def hard(index: int) -> None:
-        env.reset()
-        env.set_init_state(states[index])
-        for _ in range(10):
-            env.step(IDLE)
+        found = catalog.find_task(task)
+        self.states = catalog.initial_states(found)
+        self.env = OffScreenRenderEnv(
+            bddl_file_name=str(found.bddl), camera_names=cameras, camera_heights=224, camera_widths=224, ignore_done=True
+        )
+        self.reset(0)
 
-    hard(0)
-    actions = chunks.reshape(-1, 7).astype(np.float64)
-    cost = clock(lambda: [env.step(a) for a in actions], [os.getpid()])
-    reset = median([clock(lambda i=i: hard(i), [os.getpid()]) for i in range(1, 1 + resets)]) if resets else {}
-    env.close()
-    return cost.per_second(len(actions)), reset
+    def play(self, chunks: np.ndarray) -> Cost:
+        actions = chunks.reshape(-1, 7).astype(np.float64)
+        return clock(lambda: [self.env.step(a) for a in actions], [os.getpid()])
+
+    def reset(self, index: int) -> Cost:
+        def hard() -> None:
+            self.env.reset()
+            self.env.set_init_state(self.states[index])
+            for _ in range(10):
+                self.env.step(IDLE)
+
+        return clock(hard, [os.getpid()])
 
 
 def ratio(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
@@ -113,36 +113,51 @@ def ratio(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=160)
-    parser.add_argument("--upstream-steps", type=int, default=40)
-    parser.add_argument("--resets", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="without the second camera and the second worker")
+    parser.add_argument("--rounds", type=int, default=5, help="everything once a round, medians over rounds")
+    parser.add_argument("--chunks", type=int, default=8, help="of 8 steps, a round; upstream steps a quarter of them")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    chunks = np.random.default_rng(0).uniform(-0.5, 0.5, (arguments.steps // 8, 8, 7)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    chunks = rng.uniform(-0.5, 0.5, (arguments.chunks, 8, 7)).astype(np.float32)
+    few = chunks[: max(1, arguments.chunks // 4)]
 
     install.configure()
-    one, reset = ours(arguments.task, chunks, 1, arguments.resets)
-    few = chunks[: arguments.upstream_steps // 8]
-    single, hard = upstream(arguments.task, few, ["agentview"], arguments.resets)
+    ours, single = Ours(arguments.task, chunks[0]), Upstream(arguments.task, ["agentview"])
+    both = Upstream(arguments.task, ["agentview", "robot0_eye_in_hand"])
+    jobs: dict[str, Callable[[int], Cost]] = {
+        "ours, 1 worker": lambda _: ours.play(chunks, 1), "upstream, 1 camera": lambda _: single.play(few),
+        "upstream, 2 cameras": lambda _: both.play(few), "ours, 2 workers": lambda _: ours.play(chunks, 2),
+        "new": ours.reset, "seen before": ours.reset, "upstream, hard": single.reset,
+    }  # fmt: skip
+    costs: dict[str, list[Cost]] = {name: [] for name in jobs}
+    loads = []
+    for start in range(1, 1 + arguments.rounds):
+        for name, job in jobs.items():
+            costs[name].append(job(start))
+        loads.append(os.getloadavg()[0])
+    steps = {"ours, 1 worker": chunks.size // 7, "ours, 2 workers": 2 * chunks.size // 7, "upstream, 1 camera": few.size // 7,
+             "upstream, 2 cameras": few.size // 7}  # fmt: skip
+    middle = {name: median(found) for name, found in costs.items()}
+    rates = {name: {clock: steps[name] / seconds for clock, seconds in middle[name].items()} for name in steps}
+    resets = {name: middle[name] for name in ("new", "seen before", "upstream, hard")}
     result: dict[str, Any] = {
         "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
+        "loads": loads,
+        "rounds": arguments.rounds,
         "renderer": install.choose_renderer(),
         "mujoco": install.require_mujoco(),
-        "steps_per_s": {"ours, 1 worker": one, "upstream, 1 camera": single},
-        "reset_s": {**reset, "upstream, hard": hard},
+        "steps_per_s": rates,
+        "reset_s": resets,
         "ratios": {
-            "stepping against upstream, 1 camera": ratio(one, single),
-            "reset seen before against hard": ratio(hard, reset["seen before"]),
-            "reset new against hard": ratio(hard, reset["new"]),
+            "stepping against upstream, 1 camera": ratio(rates["ours, 1 worker"], rates["upstream, 1 camera"]),
+            "stepping against upstream, 2 cameras": ratio(rates["ours, 1 worker"], rates["upstream, 2 cameras"]),
+            "reset seen before against hard": ratio(resets["upstream, hard"], resets["seen before"]),
+            "reset new against hard": ratio(resets["upstream, hard"], resets["new"]),
+            "2 workers against 1": ratio(rates["ours, 2 workers"], rates["ours, 1 worker"]),
         },
     }
-    if not arguments.quick:
-        both, _ = upstream(arguments.task, few, ["agentview", "robot0_eye_in_hand"], 0)
-        two, _ = ours(arguments.task, chunks, 2, 0)
-        result["steps_per_s"] |= {"upstream, 2 cameras": both, "ours, 2 workers": two}
-        result["ratios"] |= {"stepping against upstream, 2 cameras": ratio(one, both), "2 workers against 1": ratio(two, one)}
+    for env in ours.envs:
+        env.close()
     print(json.dumps(result, indent=2))
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2))

@@ -190,15 +190,15 @@ def report(entries: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=8, help="of GRPO")
+    parser.add_argument("--steps", type=int, default=12, help="of GRPO")
     parser.add_argument("--groups", type=int, default=4)
     parser.add_argument("--n", type=int, default=4, help="episodes a group")
     parser.add_argument("--epochs", type=int, default=4, help="updates a step")
-    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--clip", type=float, default=0.5, help="of the probability ratio")
-    parser.add_argument("--demos", type=int, default=12, help="attempts of the script")
+    parser.add_argument("--demos", type=int, default=32, help="attempts of the script")
     parser.add_argument(
-        "--yaw", type=float, nargs=2, default=(-0.5, 0.8), help="slowest and fastest turn, of a full rotation action"
+        "--yaw", type=float, nargs=2, default=(-0.9, 0.7), help="slowest and fastest turn, of a full rotation action"
     )
     parser.add_argument("--sft-steps", type=int, default=150)
     parser.add_argument("--eval", type=int, default=24, help="unseen initial states, one sampled and one greedy episode each")
