@@ -69,7 +69,8 @@ def _content(directory: RunDirectory, config: Config) -> dict[str, Any]:
     }
     return {
         "name": config.run.name, "seed": config.run.seed, "steps": len(steps), "planned": config.train.steps,
-        "groups": config.rollout.groups, "group_size": config.rollout.group_size, "world_model": config.world_model.kind,
+        "groups": config.rollout.groups, "group_size": config.rollout.group_size,
+        "world_model": config.world_model.kind if config.agent.name != "vla" else config.libero.reward or "none",
         "k": config.eval.k, "evaluations": evaluations, "splits": list(dict.fromkeys(s for e in evaluations.values() for s in e)),
         "by_task": [{"name": n, "scores": [scores[step].get(n) for step in evaluations]} for n in names],
         "figures": _figures(steps, evaluations, pairs, config.correction), "ledger": _ledger(last), "failures": _failures(directory),
@@ -79,7 +80,7 @@ def _content(directory: RunDirectory, config: Config) -> dict[str, Any]:
 
 
 def _ledger(last: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if not last:
+    if "ledger/executions_paid" not in last:  # no step yet, or a run in a simulator, which pays for every episode
         return []
     paid, avoided, seconds = (last[f"ledger/{k}"] for k in ("executions_paid", "executions_avoided", "execution_s"))
     mean_s = seconds / paid if paid else 0.0
@@ -99,7 +100,7 @@ def _ledger(last: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _failures(directory: RunDirectory) -> list[dict[str, Any]]:
     counts: dict[str, list[bool]] = defaultdict(list)
     for record in directory.read("rollouts.jsonl"):
-        for turn in record["turns"]:
+        for turn in record.get("turns", ()):
             if record["anchored"] and turn["status"] is not None:
                 counts["no program" if turn["problem"] else turn["status"]].append(turn["predicted_status"] == "ok")
     ordered = sorted(counts.items(), key=lambda item: -len(item[1]))
@@ -110,7 +111,7 @@ def _best(directory: RunDirectory, count: int = 12) -> list[dict[str, Any]]:
     """The best executed solution of each task."""
     best: dict[str, dict[str, Any]] = {}
     for record in directory.read("rollouts.jsonl"):
-        for turn in record["turns"]:
+        for turn in record.get("turns", ()):
             if turn["true"] and turn["true"] > best.get(record["task"], {"true": 0})["true"]:
                 best[record["task"]] = turn | {"task": record["task"], "step": record["step"]}
     return sorted(best.values(), key=lambda s: -s["true"])[:count]
@@ -124,6 +125,7 @@ def _figures(
 ) -> list[dict[str, str]]:
     if not steps:
         return []
+    measured = {key for step in steps for key in step}  # a run in a simulator times no lanes
     figures = [
         _curve(
             "Learning curve by reward source",
@@ -137,22 +139,30 @@ def _figures(
             steps,
             {"anchor/rho": "rho", "anchor/eta2": "eta2", "anchor/eta2_cal": "eta2 at the end of warm-up"},
         ),
-        _time(
-            "Time by lane", "Seconds of a step in which each lane was busy; lanes overlap, so they may exceed the step.", steps
-        ),
-        _lines(
-            "Policy",
-            "Entropy a token and KL to the initial policy, nats.",
-            steps,
-            {"policy/entropy": "entropy", "policy/kl": "KL"},
-        ),
     ]
+    if "time/step_s" in measured:
+        figures.append(
+            _time(
+                "Time by lane",
+                "Seconds of a step in which each lane was busy; lanes overlap, so they may exceed the step.",
+                steps,
+            )
+        )
+    if "policy/entropy" in measured:
+        figures.append(
+            _lines(
+                "Policy",
+                "Entropy a token and KL to the initial policy, nats.",
+                steps,
+                {"policy/entropy": "entropy", "policy/kl": "KL"},
+            )
+        )
     if pairs:
         figures.insert(
             1,
             _calibration(
                 "Calibration on the anchors",
-                "Every executed program: what was predicted, what was true, and the map in force.",
+                "Every anchor: what was predicted, what was true, and the map in force.",
                 pairs,
                 correction,
             ),
@@ -234,7 +244,7 @@ def _final_map(correction: CorrectionConfig, pairs: Sequence[Mapping[str, Any]])
 def _calibration(title: str, caption: str, pairs: Sequence[Mapping[str, Any]], correction: CorrectionConfig) -> dict[str, str]:
     figure, axes = _axes()
     axes.plot([0, 1], [0, 1], color="grey", linewidth=1, linestyle=":")
-    axes.scatter([p["predicted"] for p in pairs], [p["true"] for p in pairs], s=9, alpha=0.35, label="executed programs")
+    axes.scatter([p["predicted"] for p in pairs], [p["true"] for p in pairs], s=9, alpha=0.35, label="anchors")
     grid = np.linspace(0, 1, 101)
     axes.plot(grid, _final_map(correction, pairs).transform(grid), color="tab:red", label="map in force at the end")
     axes.set(xlabel="predicted score", ylabel="true score", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))

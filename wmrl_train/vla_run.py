@@ -32,7 +32,7 @@ def check(config: Config) -> None:
 
 
 def run(config: Config, resume: bool = False, again: bool = False) -> None:
-    """GRPO in LIBERO; the run's directory gets config.yaml, metrics.jsonl, checkpoints/ and, at the end, policy/."""
+    """GRPO in LIBERO; the run's directory gets config.yaml, the three logs, checkpoints/ and, at the end, policy/ and report.html."""
     from wmrl_train.agents.vla.grpo import VLAGrpoConfig
     from wmrl_train.commands import grpo
 

@@ -60,6 +60,7 @@ def grpo(
 ) -> None:
     """GRPO of a vision-language-action policy: groups from one initial state, success or a reward model's score, both corrections."""
     from wmrl_train.agents.vla.grpo import VLAGrpoConfig
+    from wmrl_train.config import load_config
     from wmrl_train.rundir import RunDirectory
 
     config = VLAGrpoConfig(
@@ -70,6 +71,14 @@ def grpo(
     folder = RunDirectory(out)
     folder.acquire()
     try:
+        options: dict[str, Any] = {
+            "run.dir": out.parent, "run.name": out.name, "run.seed": seed, "train.steps": steps, "train.save_every": save_every,
+            "policy.model": policy, "policy.device": device, "libero.task": task, "libero.suite": suite, "libero.init_states": init_states,
+            "libero.reward": "null" if reward is None else reward, "libero.simulators": workers, "libero.max_steps": max_steps,
+            "rollout.groups": groups, "rollout.group_size": n, "rollout.temperature": temperature, "optim.lr": lr, "optim.epochs": epochs,
+            "anchors.fraction": 1.0 if reward is None else anchors / groups, "anchors.min_groups": groups if reward is None else anchors,
+        }  # fmt: skip
+        folder.config_file.write_text(load_config("libero", [f"{key}={value}" for key, value in options.items()]).to_yaml())
         run(folder, config, policy, reward, simulation, workers=workers, device=device, save_every=save_every, resume=resume)
     finally:
         folder.release()
@@ -99,6 +108,7 @@ def run(
     from wmrl_train.agents.vla.policy import VLAPolicy
     from wmrl_train.agents.vla.state import Checkpoints
     from wmrl_train.engines.transformers import resolve_device
+    from wmrl_train.report import write_report
 
     settings = asdict(config) | simulation | {"reward": reward, "policy": str(policy)}
     for name in ("steps", "minibatch"):  # change no step that was done
@@ -112,7 +122,15 @@ def run(
     envs = [gymnasium.make("LIBERO-Long-v0", **options) for _ in range(workers)]
 
     def keep(record: dict[str, Any]) -> None:
-        folder.append("metrics.jsonl", record)
+        episodes = record.pop("episodes")
+        for episode in episodes:
+            folder.append("rollouts.jsonl", episode)
+            if episode["anchored"] and model is not None:
+                pair = {key: episode[key] for key in ("step", "task", "group", "predicted")} | {
+                    "true": float(episode["success"])
+                }
+                folder.append("anchors.jsonl", pair)
+        folder.append("metrics.jsonl", record | _by_source(episodes, model is not None) | {"anchor/rho": record.get("rho")})
         shown = ", ".join(f"{name} {value:.3g}" for name, value in record.items() if name != "step")
         console.print(f"step {record['step']}: {shown}", highlight=False)
 
@@ -122,7 +140,17 @@ def run(
     finally:
         for env in envs:
             env.close()
-    console.print(f"wrote {trained.save(folder.path / 'policy')}", highlight=False)
+    console.print(
+        f"wrote {trained.save(folder.path / 'policy')} and {write_report(folder.path)}", highlight=False, soft_wrap=True
+    )
+
+
+def _by_source(episodes: list[dict[str, Any]], predicts: bool) -> dict[str, float]:
+    """Means of a step's rewards under the names of the glossary, as the report draws them."""
+    means = {"executed": [float(e["success"]) for e in episodes if e["anchored"]]}
+    if predicts:
+        means |= {name: [e[name] for e in episodes] for name in ("predicted", "calibrated")}
+    return {f"reward/{name}": sum(values) / len(values) for name, values in means.items() if values}
 
 
 def _reward_model(reward: str | None) -> Any:

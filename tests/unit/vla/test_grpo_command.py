@@ -84,4 +84,32 @@ def test_a_progress_model_pays_and_anchors_are_counted(tmp_path, made):
     sizes = ("--steps", 2, "--groups", 2, "--n", 3, "--anchors", 1)
     result = wmrl(tmp_path / "run", "--policy", start, "--task", "move", "--reward", reward, *sizes)
     assert result.exit_code == 0, result.output
-    assert lines(tmp_path / "run" / "metrics.jsonl")[-1]["pairs"] == 2 * 3
+    run = tmp_path / "run"
+    assert lines(run / "metrics.jsonl")[-1]["pairs"] == 2 * 3
+    episodes, pairs = lines(run / "rollouts.jsonl"), lines(run / "anchors.jsonl")
+    assert (len(episodes), len(pairs), sum(e["anchored"] for e in episodes)) == (2 * 2 * 3, 2 * 3, 2 * 3)
+    assert {e["group"] for e in episodes} == {0, 1, 2, 3}
+    assert all(0 <= e["predicted"] <= 1 for e in episodes)
+    page = (run / "report.html").read_text()
+    assert "Calibration on the anchors" in page
+    assert "Cost ledger" not in page
+    assert "p.safetensors" in page
+
+
+def test_a_reward_model_that_is_down_leaves_the_anchor_groups(tmp_path, made, monkeypatch):
+    from wmrl_envs.errors import InfrastructureError
+    from wmrl_train.agents.vla import grpo
+
+    def fail(*arguments):
+        raise InfrastructureError("no server")
+
+    start, reward = small_policy().save(tmp_path / "start"), ProgressModel("final", size=16).save(tmp_path / "p.safetensors")
+    sizes = ("--groups", 3, "--n", 2, "--anchors", 1, "--reward", reward)
+    monkeypatch.setattr(ProgressModel, "score", fail)
+    result = wmrl(tmp_path / "run", "--policy", start, "--task", "move", "--steps", grpo.PATIENCE - 1, *sizes)
+    assert result.exit_code == 0, result.output
+    assert [m["dropped_groups"] for m in lines(tmp_path / "run" / "metrics.jsonl")] == [2] * (grpo.PATIENCE - 1)
+    assert lines(tmp_path / "run" / "metrics.jsonl")[-1]["pairs"] == 0
+    result = wmrl(tmp_path / "other", "--policy", start, "--task", "move", "--steps", 9, *sizes)
+    assert "no server" in str(result.exception)
+    assert len(lines(tmp_path / "other" / "metrics.jsonl")) == grpo.PATIENCE - 1

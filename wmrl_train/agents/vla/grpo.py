@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from wmrl_envs.correction import Corrector
-from wmrl_envs.errors import InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.world_models.base import RewardModel
 from wmrl_train.agents.vla.policy import VLAPolicy
 from wmrl_train.agents.vla.rollout import Trajectory, rollouts
@@ -26,6 +26,7 @@ from wmrl_train.agents.vla.state import Checkpoints, Draws, Stateful
 from wmrl_train.grpo import policy_objective, token_weights
 
 log = logging.getLogger(__name__)
+PATIENCE = 5  # steps in a row without a word of the reward model
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,18 @@ def train_grpo(
 ) -> list[dict[str, Any]]:
     """Train in place; one record a step done here: success (of all episodes, whether or not they were anchors), loss, rho, pairs.
 
+    A group that the simulator lost is dropped; so are, when the reward model fails for reasons of ours, the groups that only it
+    was to score.
+
     Args:
         envs: `LiberoLongEnv`s of one task with the same initial states, whose orientation is the policy's.
         world_model: scores the episodes; None: every group is real.
         corrector: both corrections; None: the world model's scores as they are, anchors weighted like other groups.
-        on_step: called with every record before the step is saved.
+        on_step: called with every record before the step is saved; it also has `episodes`, a dict for each.
         checkpoints: where to save the training; `policy` must then come from `checkpoints.policy(...)`.
+
+    Raises:
+        InfrastructureError: the reward model failed in `PATIENCE` steps in a row.
     """
     config = config or VLAGrpoConfig()
     if world_model is None and config.anchors not in (None, config.groups):
@@ -132,25 +139,46 @@ def train_grpo(
     parts: dict[str, Stateful] = {"corrector": corrector, "draws": draws}
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=0.0)
     indices, task = envs[0].unwrapped.start_states.indices, envs[0].unwrapped.task.name
-    records = []
+    records, silent = [], 0  # steps in a row without the reward model
     for step in range(checkpoints.restore(optimizer, generator, parts) if checkpoints else 0, config.steps):
         starts = draws.rng.choice(indices, config.groups, replace=config.groups > len(indices)).tolist()
         batch = rollouts(policy, envs, starts, config.n, temperature=config.temperature, generator=generator)
         groups = [[t for t in batch if t.group == k] for k in range(config.groups)]
         groups = [g for g in groups if len(g) == config.n and not any(t.infra for t in g)]
         record: dict[str, Any] = {"step": step, "dropped_groups": config.groups - len(groups)}
+        episodes: list[dict[str, Any]] = []
         if groups:
             true = np.array([[float(t.success) for t in g] for g in groups])
-            predicted = true if world_model is None else _scores(world_model, groups, task)
             anchors = config.groups if config.anchors is None else config.anchors
             is_anchor = draws.rng.permutation(len(groups)) < (len(groups) if world_model is None else anchors)
+            predicted = true
+            if world_model is not None:
+                try:
+                    predicted, silent = _scores(world_model, groups, task), 0
+                except InfrastructureError as error:
+                    silent += 1
+                    if silent == PATIENCE:
+                        raise
+                    log.warning("step %d: no scores of the reward model, only anchor groups count: %s", step, error)
+                    groups = [g for g, anchored in zip(groups, is_anchor, strict=True) if anchored]
+                    true = predicted = true[is_anchor]
+                    is_anchor = is_anchor[is_anchor]
+                    record["dropped_groups"] = config.groups - len(groups)
+        if groups:
             seen = np.where(is_anchor[:, None], true, np.nan)  # of the others success is known, but not used
             coefficients = corrector.advantages(predicted, seen, is_anchor) / config.n
             flat = [t for g in groups for t in g]
             record |= update(policy, flat, coefficients.reshape(-1), optimizer, config)
-            if world_model is not None:
+            calibrated = corrector.calibrate(predicted, task)
+            episodes = [
+                {"step": step, "task": task, "group": step * config.groups + t.group, "init_state": t.init_state, "anchored": bool(anchored),
+                 "success": t.success, "steps": t.steps, "predicted": float(p), "calibrated": float(c)}
+                for g, anchored, ps, cs in zip(groups, is_anchor, predicted, calibrated, strict=True)
+                for t, p, c in zip(g, ps, cs, strict=True)
+            ]  # fmt: skip
+            if world_model is not None and not silent:
                 for k in np.flatnonzero(is_anchor):
-                    corrector.observe(predicted[k], true[k], group=step * config.groups + int(k), task=task)
+                    corrector.observe(predicted[k], true[k], group=step * config.groups + groups[k][0].group, task=task)
             record |= {
                 "success": float(true.mean()),
                 "predicted": float(predicted.mean()),
@@ -162,7 +190,7 @@ def train_grpo(
         records.append(record)
         log.info("step %d: %s", step, record)
         if on_step:
-            on_step(record)
+            on_step(record | {"episodes": episodes})
         if checkpoints:
             checkpoints.save(step + 1, config.steps, policy, optimizer, generator, parts)
     return records
