@@ -84,7 +84,8 @@ class Outcome:
     """What became of a solution, executed or predicted.
 
     Attributes:
-        score: in [0, 1]; the leaderboard position score for competitions, success for LIBERO. 0 unless `status` is ok.
+        score: in [0, 1]; the leaderboard position score for competitions, success for LIBERO. Of an executed outcome 0 unless `status` is ok; a
+            prediction's is the expected score, so that one that will probably fail is worth a little.
         raw_score: value of the task's own metric, or None.
         feedback: the text the agent reads next turn, in the same format from either source.
         source: "executed", "predicted" or "replayed".

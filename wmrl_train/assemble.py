@@ -165,6 +165,13 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
         from wmrl_envs.world_models.static import StaticWorldModel
 
         return StaticWorldModel(**_known_options(StaticWorldModel, "world_model.options", settings.options))
+    if settings.kind == "ensemble":
+        from wmrl_envs.world_models.ensemble import EnsembleWorldModel
+
+        each = [config.model_copy(update={"world_model": member}) for member in settings.members]
+        members = [_world_model(one, model, tokenizer, engine) for one in each]
+        given = _known_options(EnsembleWorldModel, "world_model.options", settings.options)
+        return EnsembleWorldModel([m for m in members if m is not None], **given)
     if ":" in settings.kind:
         cls = _imported(settings.kind)
         return cls(**_known_options(cls, "world_model.options", settings.options))

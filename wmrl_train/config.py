@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -140,9 +140,12 @@ class RolloutConfig(Section):
 
 
 class WorldModelConfig(Section):
-    kind: str = Field(default="static", pattern=r"^(static|simulator|none|[\w.]+:\w+)$")
+    kind: str = Field(default="static", pattern=r"^(static|simulator|ensemble|none|[\w.]+:\w+)$")
     """"static": static analysis plus a regression that learns on the anchors. "simulator": language-model checks.
-    "none": nothing is predicted, every group is executed (plain GRPO). "package.module:Class": a world model of yours."""
+    "ensemble": `members` together. "none": nothing is predicted, every group is executed (plain GRPO). "package.module:Class": a world
+    model of yours."""
+    members: list[WorldModelConfig] = Field(default_factory=list)
+    """Of an ensemble, each with the keys of this section: [{kind: static}, {kind: simulator}]; how they are combined is `options.combine`."""
     engine: Literal["policy", "transformers", "vllm", "openai"] = "policy"
     """Where the simulator's completions come from; "policy": the agent's own backbone, frozen (the base under LoRA, else a copy)."""
     model: str | None = None
@@ -231,6 +234,8 @@ class LiberoConfig(Section):
     """"train" (the first 16 official ones), "all", or an .npz of start states."""
     reward: str | None = None
     """A reward model: http://... (`wmrl serve-robometer`) or a ProgressModel's file. null: the simulator's success, every group real."""
+    form: Literal["potential", "final", "max", "success"] | None = None
+    """Of the dense reward, from eight frames' progress; null: "potential" of a server, and of a file its own."""
     simulators: int = Field(default=2, ge=1)
     """At once, 1 to 2.5 GB each."""
     max_steps: int = Field(default=520, ge=1)
@@ -278,6 +283,10 @@ class Config(Section):
             raise ValueError(
                 f"rollout.max_context={self.rollout.max_context} leaves no room for a prompt beside "
                 f"rollout.max_new_tokens={self.rollout.max_new_tokens}"
+            )
+        if (self.world_model.kind == "ensemble") != bool(self.world_model.members):
+            raise ValueError(
+                'world_model.members is what world_model.kind="ensemble" needs, and only that: name at least one there'
             )
         if self.agent.name != "vla" and self.libero != LiberoConfig():
             raise ValueError('libero.* is of use with agent.name="vla" alone')
@@ -387,6 +396,8 @@ def _check_keys(values: Mapping[str, Any], model: type[Section], prefix: str) ->
 
 
 def _section_of(annotation: Any) -> type[Section] | None:
+    if get_origin(annotation) is list:  # sections in a list are pydantic's to check
+        return None
     candidates: Sequence[Any] = [annotation, *get_args(annotation)]
     return next((a for a in candidates if isinstance(a, type) and issubclass(a, Section)), None)
 

@@ -118,7 +118,8 @@ def _memory(config: Config) -> Iterator[str]:
     rest = "gradient and two moments" if full else "adapters train"
     line = f"memory: {count / 1e6:.1f} M weights{how}; about {learner:.2f} GiB of float32 weights, reference, {rest}, without activations"
     if config.policy.engine == "vllm":
-        own = config.world_model.kind == "simulator" and config.world_model.engine in ("policy", "vllm")
+        judges = [w for w in (config.world_model, *config.world_model.members) if w.kind == "simulator"]
+        own = any(judge.engine in ("policy", "vllm") for judge in judges)
         sampler = 2 * count * (1 + own) / 2**30
         copies = "copies, of the policy and of the world model" if own else "copy"
         line += f"; {sampler:.2f} GiB more for vLLM's bfloat16 {copies}, without cache"

@@ -48,7 +48,7 @@ def load_corpus(path: Path) -> tuple[list[Executed], list[str]]:
     """
     if not path.is_file():
         raise InvalidInput(
-            f"corpus {str(path)!r} does not exist: give the path of a .jsonl or .jsonl.xz file of executed programs."
+            f"corpus {str(path)!r} does not exist: give --corpus FILE (.jsonl or .jsonl.xz; the repository has one, an installed package has none), or execute some now with --fresh N."
         )
     data = path.read_bytes()
     text = lzma.decompress(data).decode() if path.suffix == ".xz" else data.decode()

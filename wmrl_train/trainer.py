@@ -179,7 +179,9 @@ class Trainer:
         """The groups of this step: tasks in shuffled epochs, anchors at random with recorded propensity."""
         m, seed = self.config.rollout.groups, self.config.run.seed
         tasks = [task_at(self.parts.tasks, seed, self.step * m + i) for i in range(m)]
-        anchored, propensity = self.schedule.draw(m, tasks)
+        spread = getattr(self.parts.world_model, "spread", None)  # of an ensemble: execute where its members disagree
+        priority = None if spread is None else [1e-3 + spread(task) for task in tasks]
+        anchored, propensity = self.schedule.draw(m, tasks, priority=priority)
         return [
             GroupPlan(
                 self.step * m + i, self.step, tasks[i], _seed(seed, 2, self.step, i), bool(anchored[i]), float(propensity[i])

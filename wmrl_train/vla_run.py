@@ -59,7 +59,7 @@ def run(config: Config, resume: bool = False, again: bool = False) -> None:
         }
         grpo.run(
             directory, settings, Path(config.policy.model), libero.reward, simulation, workers=libero.simulators,
-            device=config.policy.device,
+            device=config.policy.device, form=libero.form,
             save_every=config.train.save_every, resume=resume,
         )  # fmt: skip
     finally:

@@ -76,7 +76,7 @@ class Leaderboard:
         if not boards:
             raise InvalidInput(f"Leaderboard {name!r} has neither a private nor a public board; give at least one.")
         if compat is None:
-            flat = [side for side, entries in boards.items() if len(entries) > 1 and entries[0] == entries[-1]]
+            flat = [side for side, entries in boards.items() if entries[0] == entries[-1]]
             for side in flat:
                 what = f"The {side} leaderboard {name!r} tells nothing, all its {len(boards[side])} entries are equal"
                 if len(flat) < len(boards):

@@ -15,6 +15,7 @@ from wmrl_envs.world_models.base import OutcomeModel, TaskContext
 Combine = Literal["mean", "worst", "stacking"]
 MIN_PAIRS = 30  # executed outcomes before stacking replaces the mean
 MAX_PAIRS = 2048
+KEPT = 0.98  # of the running mean of the spread, a solution
 RIDGE = 1.0  # pull of the stacking weights towards the mean, in pairs
 
 
@@ -36,6 +37,7 @@ class EnsembleWorldModel:
         if combine not in get_args(Combine):
             raise InvalidInput(f"EnsembleWorldModel(combine={combine!r}): expected one of {', '.join(get_args(Combine))}.")
         self.members, self.combine = list(members), combine
+        self._spread: dict[str, float] = {}  # task -> running mean
         self._pairs: list[tuple[list[float], float]] = []  # members' scores before they learnt from the outcome, true score
 
     @property
@@ -55,7 +57,15 @@ class EnsembleWorldModel:
         """One predicted outcome a solution, in order."""
         answers = self._answers(solutions, contexts)
         weights = self.weights
-        return [self._combined([a[i] for a in answers], weights) for i in range(len(solutions))]
+        combined = [self._combined([a[i] for a in answers], weights) for i in range(len(solutions))]
+        for context, outcome in zip(contexts, combined, strict=True):
+            spread = outcome.details["spread"]
+            self._spread[context.task] = spread + KEPT * (self._spread.get(context.task, spread) - spread)
+        return combined
+
+    def spread(self, task: str) -> float:
+        """How much the members have lately disagreed about solutions of a task; of an unknown task, as much as about any. For anchors' priority."""
+        return self._spread.get(task, max(self._spread.values(), default=0.0))
 
     def _answers(self, solutions: Sequence[Solution], contexts: Sequence[TaskContext]) -> list[list[Outcome]]:
         answers = [member.predict(solutions, contexts) for member in self.members]
@@ -97,12 +107,13 @@ class EnsembleWorldModel:
     def state_dict(self) -> dict[str, Any]:
         """JSON-able state of the weights and of the members that have one."""
         members = [m.state_dict() if hasattr(m, "state_dict") else None for m in self.members]
-        return {"pairs": [[list(p), t] for p, t in self._pairs], "members": members}
+        return {"pairs": [[list(p), t] for p, t in self._pairs], "members": members, "spread": dict(self._spread)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state_dict`."""
         if len(state["members"]) != len(self.members):
             raise InvalidInput(f"The state is of {len(state['members'])} members, this ensemble has {len(self.members)}.")
+        self._spread = dict(state.get("spread", {}))
         self._pairs = [([float(x) for x in p], float(t)) for p, t in state["pairs"]]
         for member, part in zip(self.members, state["members"], strict=True):
             if part is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-CORPUS = Path("benchmarks/boards/executed.jsonl.xz")
+CORPUS = Path(__file__).parents[2] / "benchmarks" / "boards" / "executed.jsonl.xz"  # of the repository: no package has it
 _MODEL = "static, simulator, or both with a comma between (then their mean is measured too)."
 
 

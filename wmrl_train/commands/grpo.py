@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from wmrl_envs.world_models.frames import Form
     from wmrl_train.agents.vla.grpo import VLAGrpoConfig
     from wmrl_train.rundir import RunDirectory
 
@@ -42,6 +43,9 @@ def grpo(
         str | None,
         typer.Option(help="A reward model: http://... (`wmrl serve-robometer`) or a ProgressModel's file; default: none."),
     ] = None,
+    form: Annotated[
+        str | None, typer.Option(help="Of the dense reward: potential (default), final, max or success; a file has its own.")
+    ] = None,
     anchors: Annotated[int, typer.Option(min=0, help="Groups a step that the simulator pays too (with --reward).")] = 1,
     steps: Annotated[int, typer.Option(min=1)] = 40,
     groups: Annotated[int, typer.Option(min=1, help="Initial states a step.")] = 8,
@@ -74,12 +78,14 @@ def grpo(
         options: dict[str, Any] = {
             "run.dir": out.parent, "run.name": out.name, "run.seed": seed, "train.steps": steps, "train.save_every": save_every,
             "policy.model": policy, "policy.device": device, "libero.task": task, "libero.suite": suite, "libero.init_states": init_states,
-            "libero.reward": "null" if reward is None else reward, "libero.simulators": workers, "libero.max_steps": max_steps,
+            "libero.reward": "null" if reward is None else reward, "libero.form": "null" if form is None else form, "libero.simulators": workers, "libero.max_steps": max_steps,
             "rollout.groups": groups, "rollout.group_size": n, "rollout.temperature": temperature, "optim.lr": lr, "optim.epochs": epochs,
             "anchors.fraction": 1.0 if reward is None else anchors / groups, "anchors.min_groups": groups if reward is None else anchors,
         }  # fmt: skip
         folder.config_file.write_text(load_config("libero", [f"{key}={value}" for key, value in options.items()]).to_yaml())
-        run(folder, config, policy, reward, simulation, workers=workers, device=device, save_every=save_every, resume=resume)
+        run(
+            folder, config, policy, reward, simulation, workers=workers, device=device, form=form, save_every=save_every, resume=resume
+        )  # fmt: skip
     finally:
         folder.release()
 
@@ -93,6 +99,7 @@ def run(
     *,
     workers: int,
     device: str,
+    form: str | None = None,
     save_every: int = 1,
     resume: bool = False,
 ) -> None:
@@ -104,19 +111,20 @@ def run(
 
     import wmrl_envs  # noqa: F401
     from wmrl_envs.correction import Corrector
+    from wmrl_envs.world_models.frames import check_form
     from wmrl_train.agents.vla.grpo import train_grpo
     from wmrl_train.agents.vla.policy import VLAPolicy
     from wmrl_train.agents.vla.state import Checkpoints
     from wmrl_train.engines.transformers import resolve_device
     from wmrl_train.report import write_report
 
-    settings = asdict(config) | simulation | {"reward": reward, "policy": str(policy)}
+    settings = asdict(config) | simulation | {"reward": reward, "form": form, "policy": str(policy)}
     for name in ("steps", "minibatch"):  # change no step that was done
         del settings[name]
     checkpoints = Checkpoints(folder, settings, every=save_every, resume=resume)
     console, trained = Console(), checkpoints.policy(lambda: VLAPolicy.load(policy))
     trained.model.to(resolve_device(device))
-    model = _reward_model(reward)
+    model = _reward_model(reward, None if form is None else check_form(form))
     options = simulation | {"image_size": trained.model.config.dino.image_size, "orientation": trained.orientation,
                             "action_chunk": trained.execute_horizon}  # fmt: skip
     envs = [gymnasium.make("LIBERO-Long-v0", **options) for _ in range(workers)]
@@ -153,13 +161,15 @@ def _by_source(episodes: list[dict[str, Any]], predicts: bool) -> dict[str, floa
     return {f"reward/{name}": sum(values) / len(values) for name, values in means.items() if values}
 
 
-def _reward_model(reward: str | None) -> Any:
+def _reward_model(reward: str | None, form: Form | None) -> Any:
     if reward is None:
         return None
     if reward.startswith(("http://", "https://")):
         from wmrl_envs.world_models.remote import RemoteRewardModel
 
-        return RemoteRewardModel(reward)
+        return RemoteRewardModel(reward, form=form or "potential")
     from wmrl_train.agents.vla.progress import ProgressModel
 
-    return ProgressModel.load(reward)
+    model = ProgressModel.load(reward)
+    model.form = form or model.form
+    return model

@@ -60,6 +60,8 @@ def test_a_board_without_information_is_left_out_with_a_warning_unless_compat():
     assert board.left_out == ("public",)
     assert board.position(0.8).public is None
     assert board.position(0.8).score == 0.5
+    with pytest.warns(UserWarning, match="all its 1 entries are equal"):
+        assert Leaderboard(private=[0.9, 0.8, 0.7], public=[0.5], higher_is_better=True).position(0.81).public is None
     compat = Leaderboard(private=[0.9, 0.8], public=[0.0] * 50, higher_is_better=True, compat="mledojo")
     assert compat.position(0.8).score == 0.75
 

@@ -65,6 +65,8 @@ def test_unknown_key_names_the_nearest_valid_one(override, nearest):
         ("anchors.min_groups=9", "rollout.groups=8"),
         ("world_model.kind=none", "anchors.fraction=1"),
         ("tasks.train=[]", "tasks.train is empty"),
+        ("world_model.kind=ensemble", "world_model.members"),
+        ("world_model.members=[{kind: static}]", "only that"),
         ("rollout.max_context=100", "leaves no room"),
         ("train=3", "is a section"),
         ("train.steps", "section.key=value"),

@@ -31,3 +31,13 @@ def test_an_option_the_class_does_not_take_is_named():
 def test_a_kind_that_is_neither_is_refused():
     with pytest.raises(InvalidInput, match=r"world_model\.kind"):
         load_config("laptop", ["world_model.kind=statik model"])
+
+
+def test_an_ensemble_is_built_from_its_members():
+    members = "[{kind: static}, {kind: static, options: {base_valid: 0.5}}]"
+    config = load_config(
+        "laptop", ["world_model.kind=ensemble", f"world_model.members={members}", "world_model.options={combine: worst}"]
+    )
+    model = _world_model(config, None, None, None)
+    assert (model.combine, len(model.members), model.members[1].base_valid) == ("worst", 2, 0.5)
+    assert model.spread("any") == 0

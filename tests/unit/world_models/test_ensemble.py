@@ -32,6 +32,17 @@ def test_mean_worst_and_spread():
     assert mean.details["member_scores"] == [0.2, 0.6]
 
 
+def test_the_spread_of_a_task_is_where_the_members_lately_disagreed():
+    ensemble = EnsembleWorldModel([Fixed(lambda code: 0.2), Fixed(lambda code: 0.6)])
+    assert ensemble.spread(tabular().task) == 0
+    ensemble.predict([program("a")], [tabular()])
+    assert ensemble.spread(tabular().task) == pytest.approx(0.2)
+    assert ensemble.spread("never seen") == pytest.approx(0.2)
+    other = EnsembleWorldModel([Fixed(lambda code: 0.2), Fixed(lambda code: 0.6)])
+    other.load_state_dict(json.loads(json.dumps(ensemble.state_dict())))
+    assert other.spread(tabular().task) == ensemble.spread(tabular().task)
+
+
 def test_stacking_learns_whom_to_trust():
     good, noise = Fixed(lambda code: len(code) / 100), Fixed(lambda code: (len(code) * 37 % 100) / 100)
     model = EnsembleWorldModel([good, noise], "stacking")

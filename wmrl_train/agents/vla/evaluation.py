@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from wmrl_envs.envs.libero.catalog import TRAIN_STATES
-from wmrl_envs.errors import InvalidInput, WmrlError
+from wmrl_envs.errors import InvalidInput, MissingExtra, WmrlError
 
 
 def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
@@ -179,7 +179,9 @@ def evaluate_policy(
 
 def save_gif(frames: Sequence[np.ndarray], path: Any, milliseconds: int = 100) -> None:
     """An animation of pictures (h, w, 3) uint8."""
-    from PIL import Image
-
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("pillow", "libero", "Videos") from None
     first, *rest = [Image.fromarray(np.ascontiguousarray(frame)) for frame in frames]
     first.save(path, save_all=True, append_images=rest, duration=milliseconds, loop=0)
