@@ -69,4 +69,19 @@ SENSITIVITY: dict[str, list[str]] = {
 }
 """Each changes one setting of `wmrl`; 64 trajectories a step in all of them."""
 
-STUDIES = {"main": ARMS, "structured": STRUCTURED, "sensitivity": SENSITIVITY}
+SHORT = ["train.steps=15", "eval.k=4"]
+FREE = ["agent.options.programs=null", "execution.sandbox=process", "execution.store=null"]
+LIVE: dict[str, list[str]] = {
+    f"{kind}-{name}": [*ARMS[name], *SHORT, *extra]
+    for kind, extra in (("live", FREE), ("trie", []))
+    for name in ("real", "world-model", "mixture", "debias", "denoise", "wmrl", "cv")
+}
+"""Half as many steps, without the trie and really executed (`live-`), and the same under the trie (`trie-`)."""
+
+SMALL = ["policy.model=smollm2", "rollout.max_new_tokens=400", "rollout.groups=4", "rollout.group_size=4", "anchors.fraction=0.25",
+         "train.steps=12", "eval.k=2", "eval.every=12", "correction.min_pairs=12", "correction.refit_every=8", "optim.lr=1e-5"]  # fmt: skip
+SMOLLM2: dict[str, list[str]] = {f"smollm2-{name}": [*ARMS[name], *SMALL] for name in ("real", "world-model", "wmrl")}
+"""SmolLM2-135M, untrained on the grammar, under the trie of the bank in its own tokens. Everything is small: a step takes minutes."""
+SMOLLM2["smollm2-real"] = [*SMOLLM2["smollm2-real"], "anchors.fraction=1"]
+
+STUDIES = {"main": ARMS, "structured": STRUCTURED, "sensitivity": SENSITIVITY, "live": LIVE, "smollm2": SMOLLM2}
