@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 import logging
 import math
@@ -15,12 +14,13 @@ from typing import Any
 
 from wmrl_envs.engine import Engine, Generation, Prompt, Sampling
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
-from wmrl_envs.errors import InvalidInput
+from wmrl_envs.errors import InvalidInput, WmrlError
 from wmrl_envs.execution.base import ExecutionLimits, Sandbox
 from wmrl_envs.world_models.base import OutcomeModel
 from wmrl_train.agents.base import Agent
 from wmrl_train.choose import choose_tasks
 from wmrl_train.config import Config, TasksConfig
+from wmrl_train.imported import FAILURES, imported, reason
 from wmrl_train.learner import Learner
 from wmrl_train.models import check_model, model_path
 from wmrl_train.ranks import Ranks
@@ -173,8 +173,7 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
         given = _known_options(EnsembleWorldModel, "world_model.options", settings.options)
         return EnsembleWorldModel([m for m in members if m is not None], **given)
     if ":" in settings.kind:
-        cls = _imported(settings.kind)
-        return cls(**_known_options(cls, "world_model.options", settings.options))
+        return _own_world_model(settings.kind, settings.options)
     from wmrl_envs.world_models.simulator import SimulatorWorldModel
     from wmrl_train.engines import make_engine
 
@@ -188,18 +187,27 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
     return SimulatorWorldModel(frozen, **options)
 
 
-def _imported(name: str) -> Any:
-    """The class `package.module:Class` names."""
-    module, _, attribute = name.partition(":")
+def _own_world_model(name: str, options: dict[str, Any]) -> OutcomeModel:
+    """The user's world model `package.module:Class`, made with its options."""
+    given, expected = f"world_model.kind={name!r}", "package.module:Class, a class with a method predict"
+    cls = imported(name, given, expected)
+    if not (inspect.isclass(cls) and callable(getattr(cls, "predict", None))):
+        raise InvalidInput(f"{given} is no world model ({type(cls).__name__}): expected {expected}.")
+    known = _known_options(cls, "world_model.options", options)
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(f"world_model.kind={name!r} cannot be imported ({error}): expected package.module:Class.") from None
+        return cls(**known)
+    except WmrlError:
+        raise
+    except FAILURES as error:
+        raise InvalidInput(f"{given} could not be made with its options ({reason(error)}): see world_model.options.") from error
 
 
 def _known_options(receiver: type, key: str, options: dict[str, Any]) -> dict[str, Any]:
     """`options`, once each is known to be an argument of `receiver`, which does not see them before a run is under way."""
-    names = list(inspect.signature(receiver).parameters)
+    try:
+        names = list(inspect.signature(receiver).parameters)
+    except (TypeError, ValueError):  # a class of the user's that is written in C
+        raise InvalidInput(f"{key}: {receiver.__name__} does not say which arguments it takes.") from None
     for name in options:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import sys
 from typing import NoReturn
 
@@ -11,14 +12,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from wmrl_envs.errors import MissingExtra, WmrlError
+from wmrl_envs.errors import InvalidInput, MissingExtra, WmrlError
 
 _EXTRA_OF = dict.fromkeys(
     ("torch", "transformers", "accelerate", "peft", "safetensors", "gguf", "matplotlib", "jinja2"), "train"
 ) | dict.fromkeys(("PIL", "pyarrow", "h5py"), "libero")
 _COMMANDS = ("train", "evaluate", "tasks", "sandbox", "warm_start", "fidelity", "demos", "vla", "grpo", "robometer")
 
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)  # a full disk or no permission: the user's to mend
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)  # a full disk or no permission: also where no file is named
 
 app = typer.Typer(
     name="wmrl",
@@ -42,13 +43,23 @@ def main() -> None:
             raise
         _refuse(MissingExtra(error.name, _EXTRA_OF[error.name], "This command"))
     except OSError as error:
-        if error.errno not in _DISK:
-            raise
-        what = f"{error.filename or 'a file'}: {error.strerror}; make room, or choose a folder you may write to."
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(what)}", markup=True, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _refuse(_about_a_file(error))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _about_a_file(error: OSError) -> WmrlError:
+    """An error of the system about a file as a sentence; any other (a socket's, a mistake of ours) is raised again."""
+    if error.errno in _DISK:
+        return InvalidInput(f"{_named(error)}: {error.strerror}; make room, or choose a folder you may write to.")
+    if error.errno is None or error.filename is None:  # urllib's errors have a "filename" (their address) but no number
+        raise error
+    return InvalidInput(f"{_named(error)}: {error.strerror}; give the path of a file or folder that can be used there.")
+
+
+def _named(error: OSError) -> str:
+    files = [error.filename, error.filename2]  # a rename has two
+    return " -> ".join(repr(os.fsdecode(f) if isinstance(f, bytes) else str(f)) for f in files if f is not None) or "a file"
 
 
 def _refuse(error: WmrlError) -> NoReturn:

@@ -68,7 +68,7 @@ class CallablePolicy:
             answer = self._function(*arguments)
         except WmrlError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             name = getattr(self._function, "__qualname__", self._function)
             raise InvalidInput(f"The agent {name} raised {type(error).__name__}: {error}; it must return a str.") from error
         if not isinstance(answer, str):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import http.client
 import json
 import os
 import sys
@@ -16,6 +16,7 @@ from wmrl_envs.engine import Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train.config import Config, load_config
 from wmrl_train.evaluate import CallablePolicy, Conversation, EnginePolicy, Policy
+from wmrl_train.imported import imported, reason
 
 
 @dataclass
@@ -84,29 +85,20 @@ def build(
 
 def function_of(path: str) -> Callable[..., Any]:
     """The function of the user's that `module:function` names, imported from the current folder or the installed packages."""
-    module_name, _, name = path.partition(":")
-    if not name:
-        raise InvalidInput(f"--agent 'python:{path}': expected python:module:function.")
     if "" not in sys.path:
         sys.path.insert(0, "")  # the user's own modules lie where the command is run
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InvalidInput(f"--agent 'python:{path}': cannot import {module_name!r} ({error}).") from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise InvalidInput(f"--agent 'python:{path}': {module_name!r} has no {name!r}.")
-        found = getattr(found, part)
+    given, expected = f"--agent 'python:{path}'", "python:module:function"
+    found = imported(path, given, expected)
     if not callable(found):
-        raise InvalidInput(f"--agent 'python:{path}': expected a function, got a {type(found).__name__}.")
+        raise InvalidInput(f"{given}: expected a function, got a {type(found).__name__}.")
     return found
 
 
 def _openai(spec: str, url: str, model: str | None, temperature: float, max_new_tokens: int, turns: int) -> NamedPolicy:
     from wmrl_train.agents.research import ResearchAgent
-    from wmrl_train.engines.openai import OpenAIEngine
+    from wmrl_train.engines.openai import OpenAIEngine, checked_key, checked_url
 
-    key = os.environ.get("OPENAI_API_KEY")
+    url, key = checked_url(url, f"--agent {spec!r}"), checked_key(os.environ.get("OPENAI_API_KEY"))
     engine = OpenAIEngine(model or _served_model(url, key), base_url=url, api_key=key)
     policy = ChatPolicy(
         engine,
@@ -122,9 +114,11 @@ def _served_model(url: str, key: str | None) -> str:
         request = urllib.request.Request(url.rstrip("/") + "/models", headers={"Authorization": f"Bearer {key}"} if key else {})
         with urllib.request.urlopen(request, timeout=30) as reply:
             names = [entry["id"] for entry in json.loads(reply.read())["data"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("a model's id is no text")
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InfrastructureError(
-            f"No list of models from {url}: {error}; is the server up? Or name the model with --model."
+            f"No list of models from {url}: {reason(error)}; is the server up? Or name the model with --model."
         ) from error
     if len(names) != 1:
         raise InvalidInput(f"The server at {url} serves {len(names)} models ({', '.join(names[:5])}): choose one with --model.")

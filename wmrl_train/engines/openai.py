@@ -11,6 +11,7 @@ import http.client
 import json
 import logging
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,10 +54,9 @@ class OpenAIEngine:
         concurrency: int = 16,
         max_context: int | None = None,
     ):
-        if not base_url.startswith(("http://", "https://")):
-            raise InvalidInput(f"OpenAIEngine(base_url={base_url!r}): expected an address such as http://127.0.0.1:8000/v1.")
         self.model, self.tokenizer, self.version = model, tokenizer, 0
-        self._url, self._key, self._timeout_s = base_url.rstrip("/"), api_key, timeout_s
+        self._url, self._key = checked_url(base_url, f"OpenAIEngine(base_url={base_url!r})"), checked_key(api_key)
+        self._timeout_s = timeout_s
         self._retry = server_retries(_Transient, attempts, max_wait_s, log)
         self.max_context = max_context or self._served_context()
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="openai-engine")
@@ -132,7 +132,7 @@ class OpenAIEngine:
                 raise _Transient(f"The server at {self._url} answered {error.code}: {detail}") from None
             hint = " (a shorter context_tokens or rollout.max_context may help)" if "context" in detail else ""
             raise InvalidInput(f"The server at {self._url} refused the request with {error.code}: {detail}{hint}") from None
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException, RecursionError) as error:
             raise _Transient(f"No usable answer from the server at {self._url}: {error!r}") from error
 
     def _served_context(self) -> int | None:
@@ -143,12 +143,43 @@ class OpenAIEngine:
             ) as response:
                 models = json.loads(response.read())["data"]
             (length,) = (m.get("max_model_len") for m in models if m.get("id") == self.model)
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         return length if isinstance(length, int) and length > 0 else None
 
     def _headers(self) -> dict[str, str]:
         return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
+
+
+def checked_url(url: str, given: str) -> str:
+    """The address without a slash at its end; `given` is how the user wrote it, for the message.
+
+    Raises:
+        InvalidInput: no address of a web server.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        usable = False
+    if not usable or not url.isprintable() or " " in url:
+        raise InvalidInput(f"{given}: expected an address such as http://127.0.0.1:8000/v1.")
+    return url.rstrip("/")
+
+
+def checked_key(key: str | None) -> str | None:
+    """The key without the line end that reading it from a file leaves; None for an empty one.
+
+    Raises:
+        InvalidInput: it cannot be sent in a header. The message does not show it, as that of http.client would.
+    """
+    key = (key or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise InvalidInput(
+            "The API key (OPENAI_API_KEY or api_key; not shown here) holds a line break or a character outside ASCII: "
+            "expected the key alone, so set it again."
+        )
+    return key or None
 
 
 def _text(content: Any) -> str:

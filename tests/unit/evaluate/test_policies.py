@@ -1,6 +1,8 @@
 """Agents by name. The demo policy is the real one; the server of the chat policy is a test double."""
 
 import json
+import os
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -12,7 +14,7 @@ from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.world_models.base import TaskContext
 from wmrl_train import policies
 from wmrl_train.config import load_config
-from wmrl_train.evaluate import Conversation, evaluate, make_env
+from wmrl_train.evaluate import CallablePolicy, Conversation, evaluate, make_env
 
 CONTEXT = TaskContext(SLUG, "overview")
 
@@ -156,3 +158,97 @@ def test_a_server_that_is_down_is_named_without_the_key():
         policies._served_model("http://127.0.0.1:9/v1", "secret")
     assert "127.0.0.1:9" in str(error.value)
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("json", "expected python:module:function"),
+        (":f", "expected python:module:function"),
+        (".m:f", "expected python:module:function"),
+        ("a..b:f", "expected python:module:function"),
+        ("json:", "expected python:module:function"),
+        ("nowhere_at_all:f", "cannot import 'nowhere_at_all' .ModuleNotFoundError"),
+        ("json:__doc__", "expected a function, got a str"),
+        ("json:nothing.at.all", "has no 'nothing.at.all'"),
+        ("mine_no_python:f", "SyntaxError"),
+        ("mine_raises:f", "RuntimeError: no key"),
+        ("mine_exits:f", "SystemExit: 3"),
+    ],
+)
+def test_a_function_that_cannot_be_had_is_one_sentence(tmp_path, monkeypatch, path, message):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine_no_python.py").write_text("def f(:")
+    (tmp_path / "mine_raises.py").write_text("raise RuntimeError('no\\nkey')")
+    (tmp_path / "mine_exits.py").write_text("import sys; sys.exit(3)")
+    with pytest.raises(InvalidInput, match=message) as error:
+        policies.function_of(path)
+    assert "\n" not in str(error.value)
+
+
+def test_an_agent_that_exits_does_not_end_the_evaluation_without_a_word():
+    def agent(observation):
+        raise SystemExit(3)
+
+    with pytest.raises(InvalidInput, match="raised SystemExit: 3"):
+        CallablePolicy(agent).respond([Conversation(CONTEXT, ["overview"], 0)])
+
+
+@pytest.fixture
+def raw_server():
+    """A server that sends these bytes to whoever connects, once: (address, the list to put them in)."""
+    replies, listening = [], socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(replies[0])
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1", replies
+    listening.close()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 200_000,
+        b'HTTP/1.1 200 OK\r\n\r\n{"data": [{"id": 1}, {"id": 2}]}',
+        b'HTTP/1.1 200 OK\r\n\r\n{"data": [7]}',
+        b"HTTP/1.1 401 Unauthorized\r\n\r\n",
+    ],
+)
+def test_no_list_of_models_is_one_sentence_without_the_key(raw_server, reply):
+    url, replies = raw_server
+    replies.append(reply)
+    with pytest.raises(InfrastructureError, match="No list of models from http.*--model") as error:
+        policies._served_model(url, "secret")
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:8000/v1", "file:///etc/passwd", "http://localhost:ab/v1", "http:///v1", "http://[::1/v1", "http://a b/v1"],
+)
+def test_what_is_no_address_is_refused_before_a_request(url):
+    with pytest.raises(InvalidInput, match=r"openai:.*expected an address such as http"):
+        policies.build(f"openai:{url}")
+
+
+def test_a_key_is_sent_without_the_line_end_of_its_file(server, monkeypatch):
+    url, _, keys, *_ = server
+    monkeypatch.setenv("OPENAI_API_KEY", " secret\n")
+    policies.build(f"openai:{url}").close()
+    assert set(keys) == {"Bearer secret"}
+
+
+@pytest.mark.parametrize("key", ["sec\nret", "secr\u00e9t", "sec\x00ret"])
+def test_a_key_that_cannot_be_sent_is_refused_without_showing_it(server, monkeypatch, key):
+    monkeypatch.setattr("os.environ", {**os.environ, "OPENAI_API_KEY": key})
+    with pytest.raises(InvalidInput, match="not shown here") as error:
+        policies.build(f"openai:{server[0]}")
+    assert "sec" not in str(error.value)

@@ -41,3 +41,30 @@ def test_an_ensemble_is_built_from_its_members():
     model = _world_model(config, None, None, None)
     assert (model.combine, len(model.members), model.members[1].base_valid) == ("worst", 2, 0.5)
     assert model.spread("any") == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("os:path", "is no world model .module"),
+        (".a:B", "expected package.module:Class"),
+        ("a..b:B", "expected package.module:Class"),
+        ("json:JSONDecoder", "a class with a method predict"),
+        ("json:dumps", "is no world model .function"),
+        ("own_no_python:M", "SyntaxError"),
+        ("own_exits:M", "SystemExit: 3"),
+        ("own_unmakeable:NeedsMore", "TypeError: .*missing 1 required"),
+        ("own_unmakeable:Exits", "SystemExit: 4"),
+    ],
+)
+def test_what_is_no_world_model_is_one_sentence(tmp_path, monkeypatch, kind, message):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_no_python.py").write_text("class M(:")
+    (tmp_path / "own_exits.py").write_text("import sys; sys.exit(3)")
+    (tmp_path / "own_unmakeable.py").write_text(
+        "class NeedsMore:\n    def __init__(self, more): ...\n    def predict(self): ...\n"
+        "class Exits:\n    def __init__(self): raise SystemExit(4)\n    def predict(self): ...\n"
+    )
+    with pytest.raises(InvalidInput, match=f"{kind}.*{message}") as error:
+        _world_model(load_config("laptop", [f"world_model.kind={kind}"]), None, None, None)
+    assert "\n" not in str(error.value)

@@ -1,6 +1,9 @@
+import errno
+import os
 import re
 import shutil
 import sys
+import urllib.error
 
 import pytest
 import yaml
@@ -92,6 +95,32 @@ def test_a_damaged_model_or_an_absent_device_is_one_sentence(tmp_path, damage, d
     with pytest.raises(InvalidInput, match=message) as raised:
         load_model(model, device=device)
     assert "\n" not in str(raised.value)
+
+
+NUMBERS = ("EISDIR", "ENOTDIR", "EEXIST", "ENOENT", "ENAMETOOLONG", "EPERM", "ENOSPC", "EACCES")
+
+
+@pytest.mark.parametrize("number", [getattr(errno, name) for name in NUMBERS])
+def test_an_error_of_the_system_about_a_file_is_one_sentence(wmrl, monkeypatch, number):
+    def failing():
+        raise OSError(number, os.strerror(number), "some/[file]")
+
+    monkeypatch.setattr(cli, "app", failing)
+    status, out, err = wmrl()
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert f"'some/[file]': {os.strerror(number)}; " in err
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("a mistake of ours"), ConnectionResetError(104, "reset"), urllib.error.HTTPError("u", 404, "", {}, None), KeyError()]
+)  # fmt: skip
+def test_an_error_that_is_about_no_file_is_not_hidden(monkeypatch, error):
+    def failing():
+        raise error
+
+    monkeypatch.setattr(cli, "app", failing)
+    with pytest.raises(type(error)):
+        cli.main()
 
 
 def test_a_damaged_log_is_named_with_its_line(wmrl, tmp_path):

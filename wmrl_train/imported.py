@@ -1,0 +1,40 @@
+"""A user's own class or function, by import path. Their code may fail in any way, and each way is one sentence."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from wmrl_envs.errors import InvalidInput, WmrlError
+
+FAILURES = (Exception, SystemExit)  # what a user's code may end in: sys.exit() must not end ours without a word
+
+
+def imported(path: str, given: str, expected: str) -> Any:
+    """What `package.module:name` names (`name` may have dots).
+
+    Args:
+        given: how the user wrote it, for messages. expected: what it should have been.
+
+    Raises:
+        InvalidInput: not such a path, no such module, a module that fails when imported, no such name in it.
+    """
+    module_name, _, name = path.partition(":")
+    if not all((*module_name.split("."), *name.split("."))):  # nothing between two dots, or a relative import
+        raise InvalidInput(f"{given}: expected {expected}.")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except FAILURES as error:
+        raise InvalidInput(f"{given}: cannot import {module_name!r} ({reason(error)}); expected {expected}.") from error
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except FAILURES:
+            raise InvalidInput(f"{given}: {module_name!r} has no {name!r}; expected {expected}.") from None
+    return found
+
+
+def reason(error: BaseException) -> str:
+    """The kind of an error and its text, on one line; errors of ours say it themselves."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, WmrlError) else f"{type(error).__name__}: {text}"
