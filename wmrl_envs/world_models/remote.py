@@ -7,10 +7,13 @@ Nothing that is received is executed or unpickled.
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
+import math
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from wmrl_envs.correction.scores import check_positive
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.retries import server_retries
 from wmrl_envs.world_models.base import Episode
@@ -25,6 +29,9 @@ from wmrl_envs.world_models.frames import FRAMES, Form, check_form, dense_reward
 
 log = logging.getLogger(__name__)
 MAX_REQUEST_BYTES = 2**28
+_MAX_REPLY_BYTES = 2**24
+_MAX_SECONDS = 86_400.0  # beyond it sockets refuse a timeout with an error of their own
+_NOT_NOW = (408, 425, 429)  # statuses that ask for another attempt, although they are below 500
 
 
 class Reader(Protocol):
@@ -34,7 +41,7 @@ class Reader(Protocol):
 
 
 class _Transient(InfrastructureError):
-    """Worth another attempt: no connection, a timeout, status 5xx, a reply that cannot be read."""
+    """Worth another attempt: no connection, a timeout, status 408, 425, 429 or 5xx, a reply that cannot be read."""
 
 
 class RemoteRewardModel:
@@ -45,6 +52,9 @@ class RemoteRewardModel:
         form: which scalar the score is, see `frames.dense_reward`.
         timeout_s: of one request. attempts: in all, with exponential waits up to `max_wait_s` between them.
         batch_size: episodes a request.
+
+    Raises:
+        InvalidInput: an address, a number or a form that cannot be used.
     """
 
     def __init__(
@@ -57,9 +67,10 @@ class RemoteRewardModel:
         max_wait_s: float = 30.0,
         batch_size: int = 16,
     ):
-        if not url.startswith(("http://", "https://")):
-            raise InvalidInput(f"RemoteRewardModel(url={url!r}): expected an address such as http://127.0.0.1:8010.")
-        self.url, self.form, self.timeout_s, self.batch_size = url.rstrip("/"), check_form(form), timeout_s, batch_size
+        check_positive(attempts=attempts, batch_size=batch_size)
+        _check_seconds("timeout_s", timeout_s, timeout_s != 0)
+        _check_seconds("max_wait_s", max_wait_s)
+        self.url, self.form, self.timeout_s, self.batch_size = _checked(url), check_form(form), timeout_s, batch_size
         self._retry = server_retries(_Transient, attempts, max_wait_s, log)
 
     def read(self, episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:
@@ -85,20 +96,18 @@ class RemoteRewardModel:
         request = urllib.request.Request(f"{self.url}/read", encode(clips), {"Content-Type": "application/octet-stream"})
         try:
             with urllib.request.urlopen(request, timeout=self.timeout_s) as response:
-                reply = json.loads(response.read())
-            progress, success = np.asarray(reply["progress"], float), np.asarray(reply["success"], float)
+                reply = json.loads(response.read(_MAX_REPLY_BYTES))
+            progress, success = (_fractions(name, reply[name]) for name in ("progress", "success"))
             if progress.shape != (len(clips), FRAMES) or success.shape != (len(clips),):
                 raise ValueError(f"progress of shape {progress.shape} for {len(clips)} episodes")
-            if not (np.isfinite(progress).all() and np.isfinite(success).all()):
-                raise ValueError("numbers that are not finite")
         except urllib.error.HTTPError as error:
-            detail = _sentence(error.read(2000))
-            if error.code >= 500:
+            detail = _detail(error)
+            if error.code >= 500 or error.code in _NOT_NOW:
                 raise _Transient(f"The reward model's server at {self.url} answered {error.code}: {detail}") from None
             raise InvalidInput(f"The reward model's server at {self.url} refused the episodes: {detail}") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError) as error:
             raise _Transient(
-                f"No usable answer from the reward model's server at {self.url} ({error}): start it with `wmrl serve-robometer`, "
+                f"No usable answer from the reward model's server at {self.url} ({error or type(error).__name__}): start it with `wmrl serve-robometer`, "
                 "or give the address it listens at."
             ) from error
         return progress, success
@@ -171,7 +180,7 @@ def decode(body: bytes) -> list[tuple[str, np.ndarray]]:
         sizes = [int(np.prod(shape)) for _, shape in items]
         if sum(sizes) != len(data):
             raise ValueError(f"{len(data)} bytes of frames instead of {sum(sizes)}")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInput(f"A request that cannot be read ({error}): expected what RemoteRewardModel sends.") from None
     ends = np.cumsum(sizes)
     return [
@@ -180,8 +189,44 @@ def decode(body: bytes) -> list[tuple[str, np.ndarray]]:
     ]
 
 
-def _sentence(body: bytes) -> str:
+def _checked(url: Any) -> str:
+    """An address that a request can be sent to, so that a mistake in it is not taken for a server that is down."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isascii()
+        usable = usable and url.isprintable() and " " not in url and parts.hostname.encode("idna")
+    except (ValueError, TypeError, AttributeError):  # brackets, port, label of a host; no text
+        usable = False
+    if not usable:
+        raise InvalidInput(f"RemoteRewardModel(url={url!r}): expected an address such as http://127.0.0.1:8010.")
+    return url.rstrip("/")
+
+
+def _check_seconds(name: str, value: Any, allowed: bool = True) -> None:
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and allowed and 0 <= value <= _MAX_SECONDS):
+        raise InvalidInput(f"RemoteRewardModel({name}={value!r}): expected seconds, at most {_MAX_SECONDS:g}.")
+
+
+def _fractions(name: str, values: Any) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf":  # text that looks like numbers is no server of ours
+        raise ValueError(f"{name} that is not all numbers")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} with numbers that are not finite")
+    if array.size and not -1e-6 <= array.min() <= array.max() <= 1 + 1e-6:  # float32 of a softmax
+        raise ValueError(f"{name} from {array.min():g} to {array.max():g}, outside [0, 1]")
+    return array.astype(float).clip(0, 1)
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    """What a refusal says, as far as it arrives."""
+    try:
+        with error:  # whose connection stays open for as long as it is remembered
+            body = error.read(2000)
+    except (OSError, http.client.HTTPException):
+        return str(error.reason)
     try:
         return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return body.decode(errors="replace")

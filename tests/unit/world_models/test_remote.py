@@ -2,10 +2,12 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import urllib.request
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -89,6 +91,94 @@ def test_a_reply_that_cannot_be_used_is_an_infrastructure_failure(served):
     model.read = lambda episodes: (np.ones((1, 3)), np.ones(1))
     with pytest.raises(InfrastructureError, match=r"shape \(1, 3\)"):
         RemoteRewardModel(url, attempts=1).score([episode(0, 1)])
+
+
+@contextmanager
+def raw_server(answer):
+    """Answers every request with these bytes and then closes, or is silent where they say so; counts its requests."""
+    calls = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection, suppress(OSError):
+                    connection.settimeout(2)
+                    calls.append(1)
+                    head = b""
+                    while b"\r\n\r\n" not in head:
+                        head += connection.recv(65536)
+                    size = int(re.search(rb"(?i)content-length: (\d+)", head).group(1)) - len(head.partition(b"\r\n\r\n")[2])
+                    while size > 0:
+                        size -= len(connection.recv(65536))
+                    connection.sendall(answer)
+                    if b"silence" in answer:
+                        connection.recv(1)  # until the client gives up
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", calls
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def reply(body, head=b"200 OK"):
+    return b"HTTP/1.1 " + head + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def numbers(progress, success):
+    return reply(json.dumps({"progress": [progress], "success": [success]}).encode())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(reply(b"slow down", b"429 Too Many Requests"), id="429"),
+        pytest.param(reply(b"", b"408 Request Timeout"), id="408"),
+        pytest.param(reply(b"[" * 100_000, b"503 Busy"), id="503"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", id="half a body"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", id="a broken chunk"),
+        pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", id="not HTTP"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70_000 + b"\r\n\r\n", id="a long header"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n" + b"A: x\r\n" * 200 + b"\r\n", id="many headers"),
+        pytest.param(b"HTTP/1.1 500 silence\r\nContent-Length: 100\r\n\r\n", id="500 and silence"),
+        pytest.param(reply(b"[" * 100_000), id="deep JSON"),
+        pytest.param(reply(b"[1]"), id="a list"),
+        pytest.param(numbers([0.5] * 7 + [1.5], 0.5), id="progress above 1"),
+        pytest.param(numbers([0.5] * 8, -0.5), id="success below 0"),
+        pytest.param(numbers(["0.5"] * 8, 0.5), id="numbers as text"),
+        pytest.param(numbers([10**400] * 8, 0.5), id="numbers beyond all bounds"),
+    ],
+)
+def test_nonsense_of_a_server_is_retried_and_then_an_infrastructure_failure(answer):
+    with raw_server(answer) as (url, calls):
+        client = RemoteRewardModel(url, attempts=2, max_wait_s=0, timeout_s=0.3)
+        with pytest.raises(InfrastructureError, match=re.escape(url)):
+            client.score([episode(0, 1)])
+        assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("batch_size", v) for v in (0, -1, 1.5, True)]
+    + [("attempts", v) for v in (0, "3")]
+    + [("timeout_s", v) for v in (0, -1, float("nan"), float("inf"), 1e30, "a", None)]
+    + [("max_wait_s", v) for v in (-1, float("nan"), 1e30)]
+    + [("form", "best")]
+    + [
+        ("url", v)
+        for v in (
+            "http://[::1", "http://localhost:abc", "http://localhost:0", "http://localhost:99999", "http://", "http://a b:80",
+            "http://a\n:80", "http://a..b:80", "http://a/\u00e4", "ftp://a", None, 8010,
+        )
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_used_are_refused_at_construction(name, value):
+    with pytest.raises(InvalidInput, match=name):
+        RemoteRewardModel(**{"url": "http://127.0.0.1:8010", name: value})
 
 
 def test_bad_episodes_are_refused_before_and_behind_the_wire(served):
