@@ -104,6 +104,8 @@ class StaticWorldModel:
 
     def _p_late(self, analysis: Analysis, timeout_s: float) -> float:
         total, count = self._cost.get(analysis.family, (0.0, 0.0))
+        if not (math.isfinite(timeout_s) and timeout_s > 0):
+            return 0.0  # no limit that says anything
         log_cpu = math.log(max(analysis.cpu_s, 1e-3)) + total / (COST_WEIGHT + count)
         return 1.0 / (1.0 + math.exp(-(log_cpu - math.log(timeout_s * LIMIT_SHARE)) / 0.35))
 

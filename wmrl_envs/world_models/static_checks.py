@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,9 @@ from wmrl_envs.world_models.static_values import UNKNOWN, Column, Const, Data, F
 MAX_CODE = 200_000  # characters; longer programs are not read (and pass with low confidence)
 SCAFFOLD_NAMES = ("X", "T", "y", "num", "cat", "text", "date", "np", "pd", "os", "warnings", "make_pipeline", "cols", "save")
 ALWAYS = ("DATA_DIR", "SUBMISSION_PATH")
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -61,9 +65,13 @@ def analyze(solution: Solution, context: TaskContext, index: ApiIndex) -> Analys
         findings += _nothing_written(tree, context)
     findings.sort(key=lambda f: f.line)
     fatal = next((f for f in findings if f.confidence >= 0.9), None)
-    cpu_s, family = estimate_cpu_s(run.fits, run.sklearn)
-    cpu_s += run.python_s
-    return Analysis(findings, fatal, cpu_s, family, describe_program(run, context, cpu_s), run.complete)
+    try:
+        cpu_s, family = estimate_cpu_s(run.fits, run.sklearn)
+        cpu_s += run.python_s
+        return Analysis(findings, fatal, cpu_s, family, describe_program(run, context, cpu_s), run.complete)
+    except Exception:  # as in the interpreter: an odd program is no reason to end a training run
+        log.warning("the cost of a program could not be estimated", exc_info=True)
+        return Analysis(findings, fatal, read=False)
 
 
 def _scope(context: TaskContext) -> tuple[dict[str, Any], dict[str, int]]:

@@ -6,7 +6,7 @@ import ast
 import posixpath
 from typing import Any
 
-from wmrl_envs.world_models.static_values import UNKNOWN, Const, Data, Dict, Obj, Seq
+from wmrl_envs.world_models.static_values import MAX_TEXT, UNKNOWN, Const, Data, Dict, Obj, Seq
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 
@@ -14,7 +14,7 @@ _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 def arithmetic(op: ast.operator, left: Any, right: Any) -> Any:
     """Arithmetic on literals, within safe sizes."""
     if isinstance(left, str) and isinstance(right, str):
-        if isinstance(op, ast.Add) and len(left) + len(right) < 4000:
+        if isinstance(op, ast.Add) and len(left) + len(right) <= MAX_TEXT:
             return Const(left + right)
         if isinstance(op, ast.Div):
             return Const(posixpath.join(left, right))

@@ -76,9 +76,8 @@ def _fit_s(fit: Fit, rules: SklearnRules) -> float:
     if family == "LinearSV":
         return 2e-7 * n * active * max(_number(model, "C", 1.0), 0.1) * 3
     if family == "MLP":
-        hidden = model.get("hidden_layer_sizes")
-        sizes = [float(h.value) for h in hidden.items if isinstance(h, Const)] if isinstance(hidden, Seq) else [100.0]
-        weights = (min(d, active + 0.1 * d) if sparse else d) * sizes[0] + sum(a * b for a, b in pairwise(sizes))
+        sizes = hidden_sizes(model)
+        weights = (min(d, active + 0.1 * d) if sparse else d) * sum(sizes[:1]) + sum(a * b for a, b in pairwise(sizes))
         return _number(model, "max_iter", 200.0) * n * (2.5e-6 + 4e-10 * weights)
     if family == "KNeighbors":
         return 1e-8 * n * float(rules.rows.get("test", n)) * max(1.0, active / 30.0)
@@ -93,6 +92,13 @@ def _fit_s(fit: Fit, rules: SklearnRules) -> float:
     if family == "LinearDiscriminantAnalysis":
         return 1e-9 * n * d * min(n, d)
     return 0.01 + (5e-8 * n * active if sparse else 2e-9 * n * d * min(d, 500.0))
+
+
+def hidden_sizes(model: Obj) -> list[float]:
+    """Units of each hidden layer of a neural network; the default where a program computes them."""
+    given = model.get("hidden_layer_sizes")
+    layers = [i.value if isinstance(i, Const) else None for i in given.items] if isinstance(given, Seq) else [given]
+    return [float(n) if isinstance(n, (int, float)) and 1 <= n < 1e6 else 100.0 for n in layers]
 
 
 def estimate_cpu_s(fits: list[Fit], rules: SklearnRules) -> tuple[float, str]:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from wmrl_envs.world_models.base import TaskContext
-from wmrl_envs.world_models.static_cost import family_of
+from wmrl_envs.world_models.static_cost import family_of, hidden_sizes
 from wmrl_envs.world_models.static_pipelines import PIPELINES, TRANSFORMERS_BY_COLUMN, UNIONS, VECTORIZERS, parts_of, steps_of
 from wmrl_envs.world_models.static_submission import metric_family
 from wmrl_envs.world_models.static_values import Const, Data, Obj, Seq
@@ -40,9 +40,7 @@ def describe_program(run: Interpreter, context: TaskContext, cpu_s: float) -> di
         f[f"hp:{name}"] = math.log10(max(number, 1e-6)) if log else number
     f["hp:linear-kernel"] = float(model.get("kernel", None, "rbf") == "linear")
     f["hp:balanced"] = float(model.get("class_weight") == "balanced")
-    hidden = model.get("hidden_layer_sizes")
-    sizes = [h.value for h in hidden.items if isinstance(h, Const)] if isinstance(hidden, Seq) else [100]
-    f["hp:hidden"] = math.log10(1 + sum(s for s in sizes if isinstance(s, int)))
+    f["hp:hidden"] = math.log10(1 + sum(hidden_sizes(model)))
     f["log_target"] = float(last.log_target)
     for name in _transformers(run):
         f[f"step:{name}"] = 1.0

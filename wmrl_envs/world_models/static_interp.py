@@ -18,6 +18,8 @@ from wmrl_envs.world_models.static_constants import arithmetic, comparison
 from wmrl_envs.world_models.static_pipelines import Fit
 from wmrl_envs.world_models.static_sklearn import SklearnRules
 from wmrl_envs.world_models.static_values import (
+    MAX_ITEMS,
+    MAX_TEXT,
     UNKNOWN,
     Const,
     Data,
@@ -161,7 +163,7 @@ class Interpreter:
         if isinstance(node.target, ast.Name):
             old = self.eval(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
             if isinstance(old, Seq) and isinstance(value, Seq) and isinstance(node.op, ast.Add):
-                old.items.extend(value.items)
+                old.extend(value.items)
                 return
             self.assign(node.target, self.binary(node.op, old, value))
         elif isinstance(node.target, ast.Subscript):
@@ -343,7 +345,7 @@ class Interpreter:
                 inner = self.items(self.eval(element.value))
                 if inner is None:
                     return UNKNOWN
-                items.extend(inner)
+                items.extend(inner[: max(MAX_ITEMS - len(items) + 1, 0)])
             else:
                 items.append(self.eval(element))
         return Seq(items)
@@ -501,6 +503,8 @@ class Interpreter:
             if not isinstance(value, Const):
                 return UNKNOWN
             text += str(value.value)
+            if len(text) > MAX_TEXT:
+                return UNKNOWN
         return Const(text)
 
     def _comprehension(self, node: Any, element: ast.expr) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from wmrl_envs.world_models.static_values import UNKNOWN, Const, Many, ProgramExits, Rows, Seq
@@ -17,6 +18,7 @@ MAX_RANGE = 100
 MEMORY_BYTES = 12e9
 _LEAVES = (ast.Break, ast.Return, ast.Raise, ast.Try, ast.Yield, ast.YieldFrom, ast.Await, ast.With)
 _DECIDES = (ast.If, ast.IfExp, ast.Try, ast.For, ast.While, ast.BoolOp, ast.Match, ast.comprehension)
+_WIDE = re.compile(r"%[^a-zA-Z%]*(\d{4}|\*)")  # a format that pads to thousands of characters
 EXITS = ("builtins.exit", "builtins.quit", "sys.exit", "os._exit")
 
 
@@ -38,7 +40,7 @@ def check_arithmetic(run: Interpreter, op: ast.operator, left: Any, right: Any) 
     if isinstance(op, ast.Add) and isinstance(right, str) and not isinstance(left, str):
         text = f"unsupported operand type(s) for +: '{type(left).__name__}' and 'str'"
         run.report("runtime.operands", "runtime", "TypeError", text, 0.95)
-    if isinstance(op, ast.Mod) and isinstance(left, str) and len(left) < 1000:
+    if isinstance(op, ast.Mod) and isinstance(left, str) and len(left) < 1000 and not _WIDE.search(left):
         try:
             _ = left % right
         except (TypeError, ValueError) as error:

@@ -295,7 +295,7 @@ def _list_method(owner: Seq, name: str, args: list[Any]) -> Any:
         owner.items.append(args[0])
         return Const(None)
     if name == "extend" and args and isinstance(args[0], Seq):
-        owner.items.extend(args[0].items)
+        owner.extend(args[0].items)
         return Const(None)
     if name in ("tolist", "copy", "to_list"):
         return Seq(list(owner.items))

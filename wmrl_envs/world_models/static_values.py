@@ -22,12 +22,24 @@ class Const:
     value: Any
 
 
+MAX_ITEMS, MAX_TEXT = 10_000, 4000  # items of a list and characters of a text that are followed
+
+
 @dataclass(eq=False)
 class Seq:
     """A list or tuple whose items are known; `sure` False if their number is a guess."""
 
     items: list[Any]
     sure: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.items) > MAX_ITEMS:
+            self.items, self.sure = self.items[:MAX_ITEMS], False
+
+    def extend(self, more: list[Any]) -> None:
+        """As `list.extend`, up to the bound: a program may double a list sixty times."""
+        self.sure &= len(self.items) + len(more) <= MAX_ITEMS
+        self.items.extend(more[: MAX_ITEMS - len(self.items)])
 
     def strings(self) -> list[str] | None:
         """The items if every one is a known string."""

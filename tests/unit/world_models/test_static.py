@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -167,6 +168,47 @@ def test_no_program_is_too_odd(model, code):
     outcome = predict(model, code)
     assert 0 <= outcome.score <= 1
     assert outcome.feedback
+
+
+BOMBS = {
+    "sum of lists": "x=[1]\n" + "x=x+x\n" * 60, "extended in place": "x=[1]\n" + "x+=x\n" * 60, "extend": "x=[1]\n" + "x.extend(x)\n" * 60,
+    "starred": "x=[1]\n" + "x=[*x,*x]\n" * 60, "tuples": "x=(1,)\n" + "x=x+x\n" * 60, "copies": "x=[1]\n" + "x=list(x)+list(x)\n" * 60,
+    "text": "s='a'\n" + "s=s+s\n" * 60, "f-string": "s='a'\n" + "s=f'{s}{s}'\n" * 60, "precision": "y='%.999999999f' % 1.0",
+    "width": "y='%999999999d' % 1", "width given": "y='%*d' % (999999999, 1)", "nested": "x=[1]\n" + "x=[x,x]\n" * 60 + "print(x, x == [x])",
+    "power": "x=9**9**9", "repeated": "x='a'*10**10\ny=[1]*10**10", "range": "x=list(range(10**10))\nx=sum(range(10**11))",
+}  # fmt: skip
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("code", BOMBS.values(), ids=BOMBS)
+def test_a_small_program_does_not_grow_without_bound_in_the_analysis(model, code):
+    assert 0 <= predict(model, code).score <= 1
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        "()",
+        "[]",
+        "(None,)",
+        "('a',)",
+        "(10**400,)",
+        "(int(np.sqrt(X.shape[1])),)",
+        "[n for n in num]",
+        "50",
+        "(h,)",
+        "(float('nan'),)",
+    ],
+)
+def test_layers_of_a_network_may_be_anything(model, sizes):
+    code = f"from sklearn.neural_network import MLPClassifier\nm = MLPClassifier(hidden_layer_sizes={sizes})\nm.fit(X[num].fillna(0), y)\n"
+    outcome = predict(model, code + "save(m.predict_proba(T[num].fillna(0))[:, 1])")
+    assert 0 <= outcome.score <= 1
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_limit_that_says_nothing_is_no_limit(model, timeout_s):
+    assert 0 < predict(model, LINEAR, replace(tabular(), timeout_s=timeout_s)).score <= 1
 
 
 def test_five_thousand_columns(model):
