@@ -11,6 +11,8 @@ from pathlib import Path
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.outcome import Execution
 
+_MOST = 10**9  # of any limit: what fits the kernel's integers when it is in bytes, and its clocks in seconds
+
 
 @dataclass(frozen=True)
 class ExecutionLimits:
@@ -34,8 +36,10 @@ class ExecutionLimits:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-                raise InvalidInput(f"ExecutionLimits({f.name}={value!r}): expected a finite number above 0.")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST:
+                raise InvalidInput(f"ExecutionLimits({f.name}={value!r}): expected a number above 0, at most {_MOST:g}.")
+            if f.name in ("processes", "output_bytes") and value != int(value):
+                raise InvalidInput(f"ExecutionLimits({f.name}={value!r}): expected a whole number of at least 1.")
 
 
 @dataclass(frozen=True)

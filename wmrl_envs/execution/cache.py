@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
+import logging
+import sqlite3
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,19 +17,32 @@ from typing import Any, Literal
 import diskcache
 
 from wmrl_envs import paths
-from wmrl_envs.errors import InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.execution.bank import SUFFIX, ExecutionBank, NotRecorded, fingerprint, walk
 from wmrl_envs.execution.base import Job, Sandbox
 from wmrl_envs.outcome import Execution, ExecutionStatus
 
 CacheMode = Literal["off", "read", "read-write"]
 _FORMAT = 1
+_BROKEN = (sqlite3.Error, diskcache.Timeout, OSError)  # a damaged database, one that stays locked, a full disk
+log = logging.getLogger(__name__)
+
+
+class StoreFailure(InfrastructureError):
+    """An execution store that cannot be read or written. Whoever only remembers goes on without it."""
 
 
 def check_mode(mode: str) -> None:
     """Raise `InvalidInput` unless `mode` is one that remembers executions."""
     if mode not in ("read", "read-write"):
         raise InvalidInput(f"cache={mode!r}: expected 'off', 'read' or 'read-write'.")
+
+
+def store_folder(folder: str | Path | None = None) -> Path:
+    """Where a store of this name lies (default: `executions` in `paths.home()`)."""
+    if not (folder is None or isinstance(folder, (str, Path))):
+        raise InvalidInput(f"store={folder!r}: expected a folder, the file of a bank, or None.")
+    return Path(folder).expanduser() if folder else paths.home() / "executions"
 
 
 class _PlainDisk(diskcache.Disk):
@@ -45,17 +62,37 @@ class ExecutionStore:
 
     Args:
         folder: where it lies (default: `executions` in `paths.home()`).
+        create: make it if it is not there.
+
+    Raises:
+        InvalidInput: no folder for a store, a damaged one, or none at all.
     """
 
-    def __init__(self, folder: str | Path | None = None):
-        self.folder = Path(folder) if folder else paths.home() / "executions"
-        # Nothing is ever evicted: a replay must not depend on how full the store was.
-        self._cache = diskcache.Cache(str(self.folder), disk=_PlainDisk, eviction_policy="none", size_limit=2**62)
+    def __init__(self, folder: str | Path | None = None, *, create: bool = True):
+        self.folder = store_folder(folder)
+        if not create and not (self.folder / diskcache.core.DBNAME).is_file():
+            raise InvalidInput(
+                f"There is no execution store {self.folder}: expected the folder that runs with a cache have filled, or the "
+                f"file of a bank (*{SUFFIX})."
+            )
+        try:
+            # Nothing is ever evicted: a replay must not depend on how full the store was.
+            self._cache = diskcache.Cache(str(self.folder), disk=_PlainDisk, eviction_policy="none", size_limit=2**62)
+        except (*_BROKEN, ValueError) as error:
+            raise InvalidInput(
+                f"The execution store {self.folder} cannot be opened ({error}): give a folder you may write to, or delete this "
+                "one if it is damaged (what it remembers is executed again)."
+            ) from None
         self._fingerprints: dict[str, str] = {}
 
     def get(self, job: Job, lock: str | None) -> Execution | None:
-        """The recorded execution of `job`, marked as cached, or None."""
-        stored = self._cache.get(self._key(job, lock))
+        """The recorded execution of `job`, marked as cached, or None; a damaged entry counts as none.
+
+        Raises:
+            StoreFailure: the store cannot be read.
+        """
+        with self._failing("read"):
+            stored = self._cache.get(self._key(job, lock))
         if stored is None:
             return None
         try:
@@ -63,21 +100,35 @@ class ExecutionStore:
             submission = fields.pop("submission")
             fields["submission"] = None if submission is None else base64.b64decode(submission)
             return Execution(**{**fields, "status": ExecutionStatus(fields["status"]), "cached": True})
-        except (ValueError, TypeError, zlib.error) as error:
-            raise InvalidInput(
-                f"The execution store {self.folder} has an unreadable entry ({error}); delete the folder."
-            ) from None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
+            log.warning("The execution store %s has a damaged entry (%r), which counts as none.", self.folder, error)
+            return None
 
     def put(self, job: Job, lock: str, execution: Execution) -> None:
-        """Record an execution; failures of ours are not recorded."""
+        """Record an execution; failures of ours are not recorded.
+
+        Raises:
+            StoreFailure: the store cannot be written.
+        """
         if execution.status is ExecutionStatus.INFRA_ERROR or execution.cached:
             return
         fields = asdict(execution)
         if execution.submission is not None:
             fields["submission"] = base64.b64encode(execution.submission).decode()
         value = zlib.compress(json.dumps(fields).encode())
-        self._cache.set(self._key(job, lock), value)
-        self._cache.set(self._key(job, None), value)
+        with self._failing("written"):
+            self._cache.set(self._key(job, lock), value)
+            self._cache.set(self._key(job, None), value)
+
+    @contextlib.contextmanager
+    def _failing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except _BROKEN as error:
+            raise StoreFailure(
+                f"The execution store {self.folder} cannot be {what} ({error or type(error).__name__}): free space on its disk, "
+                "or delete the folder if it is damaged (what it remembers is executed again)."
+            ) from error
 
     @property
     def where(self) -> Path:
@@ -103,10 +154,11 @@ class ExecutionStore:
         signature = hashlib.sha256(json.dumps([str(data_dir.resolve()), stats]).encode()).hexdigest()
         if signature not in self._fingerprints:
             remembered = self._cache.get(f"data-{signature}")
-            if remembered is None:
+            if not isinstance(remembered, bytes) or len(remembered) != 64:
                 remembered = fingerprint(data_dir).encode()
-                self._cache.set(f"data-{signature}", remembered)
-            self._fingerprints[signature] = remembered.decode()
+                with contextlib.suppress(*_BROKEN):  # only saves time
+                    self._cache.set(f"data-{signature}", remembered)
+            self._fingerprints[signature] = remembered.decode(errors="replace")
         return self._fingerprints[signature]
 
 
@@ -139,12 +191,15 @@ class CachedSandbox(Sandbox):
     def run_job(self, job: Job) -> Execution:
         if not job.data_dir.is_dir():
             return self.inner.run_job(job)  # which says what is wrong
-        recorded = self.store.get(job, self.lock)
+        recorded = None
+        with _optional():
+            recorded = self.store.get(job, self.lock)
         if recorded is not None:
             return recorded
         execution = self.inner.run_job(job)
         if self.mode == "read-write":
-            self.store.put(job, self.lock, execution)
+            with _optional():
+                self.store.put(job, self.lock, execution)
         return execution
 
     def close(self) -> None:
@@ -152,24 +207,38 @@ class CachedSandbox(Sandbox):
         self.store.close()
 
 
+@contextlib.contextmanager
+def _optional() -> Iterator[None]:
+    """A store that fails costs time, never an execution."""
+    try:
+        yield
+    except StoreFailure as error:
+        log.warning("Executed without remembering: %s", error)
+
+
 class ReplaySandbox(Sandbox):
     """Answers from recorded executions alone, at their recorded cost; runs nothing.
 
     Args:
-        store: an `ExecutionStore` or its folder, or an `ExecutionBank` or its file.
+        store: an `ExecutionStore` or its folder, or an `ExecutionBank` or its file. It is never created.
         environment_lock: only executions in the environment with this lock (default: in any, the latest).
+
+    Raises:
+        InvalidInput: no such store.
     """
 
     tier = "replay"
 
     def __init__(self, store: ExecutionStore | ExecutionBank | str | Path | None = None, environment_lock: str | None = None):
-        self.store: ExecutionStore | ExecutionBank
+        self.store: ExecutionStore | ExecutionBank | None
         if isinstance(store, (ExecutionStore, ExecutionBank)):
             self.store = store
-        elif store is not None and (Path(store).is_file() or str(store).endswith(SUFFIX)):
+        elif store is not None and (store_folder(store).is_file() or str(store).endswith(SUFFIX)):
             self.store = ExecutionBank(store)
+        elif store is None and not store_folder().exists():
+            self.store = None  # nothing was ever recorded; whoever replays what there is can live with that
         else:
-            self.store = ExecutionStore(store)
+            self.store = ExecutionStore(store, create=False)
         self._lock = environment_lock
 
     @property
@@ -179,10 +248,13 @@ class ReplaySandbox(Sandbox):
     def run_job(self, job: Job) -> Execution:
         if not job.data_dir.is_dir():
             raise InvalidInput(f"The data directory {job.data_dir} does not exist or is no folder.")
+        if self.store is None:
+            raise NotRecorded(f"There is no execution store {store_folder()}: nothing was executed with a cache yet.")
         recorded = self.store.get(job, self._lock)
         if recorded is None:
             raise NotRecorded(f"{self.store.where} has no execution of this program on {job.data_dir} under these limits.")
         return replace(recorded, tier=self.tier)
 
     def close(self) -> None:
-        self.store.close()
+        if self.store is not None:
+            self.store.close()

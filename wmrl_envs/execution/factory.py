@@ -21,18 +21,33 @@ def make_sandbox(kind: str = "auto", *, cache: CacheMode = "off", store: str | P
         cache: "off", "read" or "read-write": whether executions are remembered in `store` (a folder; a replay's too).
 
     Raises:
-        InvalidInput: an unknown kind. IsolationError: "auto" found no way to isolate untrusted code.
+        InvalidInput: an unknown kind, mode or option, or no store to replay. IsolationError: "auto" found no way to isolate untrusted code.
     """
-    if kind == "replay":
-        from wmrl_envs.execution.cache import ReplaySandbox
+    if kind != "replay" and cache == "off":
+        return _make(kind, kwargs)
+    from wmrl_envs.execution.cache import CachedSandbox, ExecutionStore, ReplaySandbox, check_mode
 
-        return ReplaySandbox(store, **kwargs)
     if cache != "off":
-        from wmrl_envs.execution.cache import CachedSandbox, check_mode
-
         check_mode(cache)
-        return CachedSandbox(_make(kind, kwargs), cache, store)
-    return _make(kind, kwargs)
+    if kind == "replay":
+        return _build(ReplaySandbox, kind, kwargs | {"store": ExecutionStore(create=False) if store is None else store})
+    opened = ExecutionStore(store)  # before the sandbox, which may have processes that somebody has to end
+    try:
+        return CachedSandbox(_make(kind, kwargs), cache, opened)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _build(receiver: Any, kind: str, kwargs: dict[str, Any]) -> Sandbox:
+    import inspect
+
+    try:
+        inspect.signature(receiver).bind(**kwargs)
+    except TypeError as error:
+        known = ", ".join(name for name in inspect.signature(receiver).parameters if name != "store")
+        raise InvalidInput(f"make_sandbox({kind!r}, ...): {error}; its options are {known}.") from None
+    return receiver(**kwargs)
 
 
 def _make(kind: str, kwargs: dict[str, Any]) -> Sandbox:
@@ -40,15 +55,15 @@ def _make(kind: str, kwargs: dict[str, Any]) -> Sandbox:
         case "process":
             from wmrl_envs.execution.process import ProcessSandbox
 
-            return ProcessSandbox(**kwargs)
+            return _build(ProcessSandbox, kind, kwargs)
         case "docker":
             from wmrl_envs.execution.docker import DockerSandbox
 
-            return DockerSandbox(**kwargs)
+            return _build(DockerSandbox, kind, kwargs)
         case "ray":
             from wmrl_envs.execution.ray import RaySandbox
 
-            return RaySandbox(**kwargs)
+            return _build(RaySandbox, kind, kwargs)
         case "auto":
             return _auto(kwargs)
     raise InvalidInput(f"There is no sandbox {kind!r}: expected 'auto', 'process', 'docker', 'ray' or 'replay'.")

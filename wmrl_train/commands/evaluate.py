@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train.commands.options import refuse_options
 
 _AGENT = (
@@ -82,7 +84,7 @@ def evaluate(
     if env == "LIBERO-Long-v0":
         from wmrl_train.agents.vla import eval_run as libero
 
-        states: Any = tuple(int(i) for i in init_states.split(",")) if init_states[:1].isdigit() else init_states
+        states = _init_states(init_states)
         options = {"max_steps": max_steps, "texture_size": texture_size, "mesh_faces": mesh_faces}
         chosen = libero.LiberoEval(agent, suite, libero.parse_tasks(tasks, suite), states, k, videos, options)
         libero.evaluate_agent(chosen, out, execute_horizon=execute_horizon, device=device, as_json=json_)
@@ -100,7 +102,7 @@ def evaluate(
     }
     settings = eval_run.Settings(
         agent=agent,
-        tasks=tasks or "held_out",
+        tasks="held_out" if tasks is None else tasks,
         seed=seed,
         sandbox=sandbox,
         temperature=temperature,
@@ -108,13 +110,30 @@ def evaluate(
         model=model,
         env={name: value for name, value in given.items() if value is not None},
     )
-    eval_run.run(settings, k=k, out=out, workers=workers, as_json=json_)
+    result = eval_run.run(settings, k=k, out=out, workers=workers, as_json=json_)
+    if result.trajectories and all(
+        t.failure is not None for t in result.trajectories
+    ):  # a table without a number is no success
+        raise InfrastructureError(
+            f"Not one of {len(result.trajectories)} attempts could be scored: {result.trajectories[0].failure} The same command "
+            "tries them again."
+        )
+
+
+def _init_states(text: str) -> str | tuple[int, ...]:
+    """A split or an .npz as it is; else indices with commas between."""
+    if text.endswith(".npz") or not ("," in text or text[:1].isdigit()):
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
+        raise InvalidInput(
+            f"--init-states {text!r}: expected train, unseen or all, or indices with commas between such as 0,3,7."
+        )
+    return tuple(map(int, parts))
 
 
 def _refuse_foreign(context: typer.Context, env: str) -> None:
     """One sentence for an unknown environment, or for an option that says nothing in this one."""
-    from wmrl_envs.errors import InvalidInput
-
     foreign = {"MLEDojo-v0": _ONLY_LIBERO, "DSBench-v0": _ONLY_LIBERO, "LIBERO-Long-v0": _ONLY_PROGRAMS}
     if env not in foreign:
         raise InvalidInput(f"--env {env!r}: expected one of {', '.join(foreign)}.")

@@ -8,6 +8,8 @@ import pytest
 import wmrl_envs.execution
 from tests.doubles import ObedientSandbox
 from tests.unit.evaluate.conftest import OTHER, SLUG
+from wmrl_envs.errors import InfrastructureError
+from wmrl_envs.errors import InvalidInput
 from wmrl_train import cli, eval_run, trajectories
 
 AGENT = """
@@ -177,6 +179,17 @@ def test_a_failure_inside_the_lock_is_not_taken_for_one_of_the_lock(tmp_path):
         pass
 
 
+def test_an_evaluation_without_one_scored_attempt_is_no_success(wmrl, agent, monkeypatch, tmp_path):
+    class Broken(ObedientSandbox):
+        def run_job(self, job):
+            raise InfrastructureError("The disk is full.")
+
+    monkeypatch.setattr(wmrl_envs.execution, "make_sandbox", lambda kind: Broken(), raising=False)
+    code, _, err = wmrl("eval", "--agent", agent, "--tasks", SLUG, "-k", 2, "--turns", 1, "--out", tmp_path / "out")
+    assert code == 2
+    assert "Not one of 2 attempts could be scored: The disk is full." in err
+
+
 def test_an_agent_that_raises_is_named_and_what_was_done_is_kept(wmrl, agent, tmp_path):
     code, _, err = wmrl("eval", "--agent", agent.replace(":agent", ":broken"), "--tasks", SLUG, "--k", 1)
     assert code == 2
@@ -187,3 +200,24 @@ def test_rescoring_something_else_is_refused(wmrl, tmp_path):
     code, _, err = wmrl("rescore", tmp_path)
     assert code == 2
     assert "trajectories.jsonl" in err
+
+
+@pytest.mark.parametrize("settings", ["[]", "5", '{"env": []}', "[" * 100_000, "{"])
+def test_settings_of_something_else_are_not_continued(tmp_path, settings):
+    trajectories.append(tmp_path / "trajectories.jsonl", trajectories.Trajectory("t", "c", 0, 1))
+    (tmp_path / "settings.json").write_text(settings)
+    with pytest.raises(InvalidInput, match=r"settings\.json .*: give"):
+        eval_run._resume(tmp_path, eval_run.Settings("a", "t"))
+
+
+@pytest.mark.parametrize("name", ["settings.json", "trajectories.jsonl"])
+def test_a_folder_where_a_file_should_be_is_one_sentence(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(InvalidInput, match=f"{name} cannot be"):
+        eval_run._resume(tmp_path, eval_run.Settings("a", "t"))
+
+
+def test_no_task_is_not_all_tasks(wmrl):
+    code, out, err = wmrl("eval", "--agent", "demo", "--tasks", "")
+    assert (code, out) == (2, "")
+    assert "--tasks '': expected one of" in err

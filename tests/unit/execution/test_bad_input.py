@@ -46,6 +46,14 @@ def test_limits_that_are_no_positive_numbers_are_refused_by_name(name, value):
         ExecutionLimits(**{name: value})
 
 
+@pytest.mark.parametrize(
+    "limit", [{"processes": 0.5}, {"processes": 2.5}, {"output_bytes": 0.1}, {"memory_mb": 1e30}, {"timeout_s": 1e12}]
+)
+def test_limits_that_no_machine_can_hold_are_refused_by_name(limit):
+    with pytest.raises(InvalidInput, match=next(iter(limit))):
+        ExecutionLimits(**limit)
+
+
 @pytest.mark.parametrize("env", [{"A=B": "1"}, {"": "1"}, {"A": "x\0y"}, {"A": 3}])
 def test_impossible_environment_variables_are_refused(warm_box, data_dir, env):
     with pytest.raises(InvalidInput, match="environment variable"):

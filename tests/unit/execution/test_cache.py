@@ -1,7 +1,10 @@
 """Remembered executions: what finds them, what never enters, who may write."""
 
 import multiprocessing
+import sqlite3
 import threading
+import zlib
+from unittest import mock
 
 import diskcache
 import pytest
@@ -124,11 +127,90 @@ def test_a_store_with_pickles_is_refused(store, data_dir):
         box.run_job(job)
 
 
-def test_an_unreadable_entry_is_named(store, data_dir):
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b"garbage",
+        "text",
+        *(
+            zlib.compress(text.encode())
+            for text in ('{"status": "ok"}', "[1]", '"a"', '{"submission": 5, "status": "ok"}', '{"submission": null, "status": "?"}',
+                         '{"submission": null, "status": "ok", "more": 1}', "[" * 10**5)
+        ),
+    ],
+)  # fmt: skip
+def test_a_damaged_entry_counts_as_none(store, data_dir, entry, caplog):
     job = Job("a", data_dir, LIMITS)
-    store._cache.set(store._key(job, "lock-1"), b"garbage")
-    with pytest.raises(InvalidInput, match="unreadable entry"):
-        CachedSandbox(CountingSandbox(), store=store).run_job(job)
+    store._cache.set(store._key(job, "lock-1"), entry)
+    assert CachedSandbox(CountingSandbox(), store=store).run_job(job).status is ExecutionStatus.OK
+    assert "damaged entry" in caplog.text
+    assert store.get(job, "lock-1").cached  # written anew
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), sqlite3.DatabaseError("malformed"), diskcache.Timeout("locked")]
+)
+@pytest.mark.parametrize("method", ["get", "set"])
+def test_a_store_that_fails_loses_no_execution(store, data_dir, monkeypatch, caplog, method, error):
+    recorded = CachedSandbox(CountingSandbox(), store=store)
+    recorded.run("a", data_dir, LIMITS)
+    monkeypatch.setattr(store._cache, method, mock.Mock(side_effect=error))
+    store._fingerprints.clear()
+    box = CachedSandbox(CountingSandbox(), store=store)
+    assert box.run("b", data_dir, LIMITS).status is ExecutionStatus.OK
+    assert f"The execution store {store.folder}" in caplog.text
+    replay = ReplaySandbox(store)
+    if method == "set":
+        assert replay.run("a", data_dir, LIMITS).status is ExecutionStatus.OK
+    else:
+        with pytest.raises(InfrastructureError, match="cannot be read"):
+            replay.run("a", data_dir, LIMITS)
+
+
+@pytest.mark.parametrize("damage", [b"no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_damaged_store_is_refused_with_what_to_do(tmp_path, damage):
+    (tmp_path / "cache.db").write_bytes(damage)
+    for make in (ExecutionStore, ReplaySandbox):
+        with pytest.raises(InvalidInput, match=f"{tmp_path} cannot be opened .* delete this"):
+            make(tmp_path)
+
+
+def test_a_store_in_the_place_of_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", "a\0b"):
+        with pytest.raises(InvalidInput, match="cannot be opened"):
+            ExecutionStore(folder)
+
+
+def test_a_replay_never_creates_a_store(tmp_path, monkeypatch, data_dir):
+    (tmp_path / "good.jsonl.xz").write_bytes(b"")
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "mistyped", str(tmp_path / "empty"), tmp_path / "good.jsonl.xz" / "x"):
+        with pytest.raises(InvalidInput, match="There is no execution store"):
+            make_sandbox("replay", store=folder)
+    monkeypatch.setenv("WMRL_HOME", str(tmp_path / "home"))
+    with pytest.raises(InvalidInput, match="There is no execution store"):
+        make_sandbox("replay")
+    with pytest.raises(NotRecorded), ReplaySandbox() as replay:  # as `wmrl rescore` of a run without a cache
+        replay.run("a", data_dir, LIMITS)
+    with pytest.raises(InvalidInput, match="store=5"):
+        ReplaySandbox(5)
+    assert sorted(p.name for p in tmp_path.glob("**/*") if p.name.startswith(("mis", "cache", "home"))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        ("replay", {"cache": "x"}, "cache='x'"),
+        ("replay", {"foo": 1}, "foo"),
+        ("process", {"foo": 1}, "foo.*its options are environment, warm"),
+        ("auto", {"foo": 1}, "foo"),
+        ("docker", {"foo": 1}, "foo"),
+    ],
+)
+def test_options_of_no_sandbox_are_refused(kind, options, says, store):
+    with pytest.raises(InvalidInput, match=says):
+        make_sandbox(kind, store=store.folder, **options)
 
 
 def _write(folder, data_dir, number):
