@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
+import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,24 +35,29 @@ class ExecutionBank:
         path: the file, which `write` made.
 
     Raises:
-        InvalidInput: no such file, or not one of a bank.
+        InvalidInput: no such file, or not one of a bank; of a damaged one the message names the line.
     """
 
     def __init__(self, path: str | Path):
         self.where = Path(path).expanduser()
+        number = 0
         try:
-            with lzma.open(self.where, "rt", encoding="utf-8") as file:
-                self.conditions: dict[str, Any] = json.loads(next(file))
-                if self.conditions["format"] != _FORMAT:
-                    raise ValueError(f"format {self.conditions['format']}, expected {_FORMAT}")
-                self._records: dict[str, dict[str, dict[str, Any]]] = {task: {} for task in self.conditions["data"]}
-                for line in file:
-                    record = json.loads(line)
-                    self._records[record["task"]][record["code"]] = record
+            lines = _decompressed(self.where.read_bytes()).splitlines()
+            for number, line in enumerate(lines, 1):
+                if number == 1:
+                    self.conditions = _conditions(json.loads(line))
+                    self._records: dict[str, dict[str, dict[str, Any]]] = {task: {} for task in self.conditions["data"]}
+                    continue
+                record = _record(json.loads(line), self._records)
+                if self._records[record["task"]].setdefault(record["code"], record) != record:
+                    raise ValueError(f"another execution of a program of {record['task']} that is there already")
         except FileNotFoundError:
             raise InvalidInput(f"There is no execution bank {self.where}: `make bank` builds one.") from None
-        except (OSError, EOFError, lzma.LZMAError, ValueError, KeyError, TypeError, StopIteration) as error:
-            raise InvalidInput(f"{self.where} is not an execution bank ({error or type(error).__name__}).") from None
+        except (OSError, lzma.LZMAError, ValueError, RecursionError) as error:
+            where = f"line {number}: " if number else ""
+            raise InvalidInput(
+                f"{self.where} is not an execution bank ({where}{error}): expected the file that `make bank` wrote."
+            ) from None
 
     @staticmethod
     def write(path: str | Path, conditions: dict[str, Any], records: Iterable[dict[str, Any]]) -> None:
@@ -60,8 +66,13 @@ class ExecutionBank:
         lines += sorted(json.dumps(record, sort_keys=True) for record in records)
         data = lzma.compress("".join(f"{line}\n" for line in lines).encode(), preset=9 | lzma.PRESET_EXTREME)
         part = Path(f"{path}.part")
-        part.write_bytes(data)
-        part.replace(path)
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(data)
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise InvalidInput(f"The execution bank {path} cannot be written ({error.strerror}): give another place.") from None
 
     @property
     def tasks(self) -> list[str]:
@@ -117,6 +128,58 @@ class ExecutionBank:
     @cached_property
     def _by_folder(self) -> dict[str, str]:
         return {}
+
+
+def _decompressed(data: bytes) -> bytes:
+    """The content of one xz stream and nothing else (`lzma.open` passes over what comes after it)."""
+    stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    content = stream.decompress(data)
+    if not stream.eof or stream.unused_data:
+        raise ValueError("an archive with something behind its end" if stream.eof else "an archive that is cut short")
+    if not content:
+        raise ValueError("an empty file")
+    return content
+
+
+def _conditions(header: Any) -> dict[str, Any]:
+    """The first line, if it is one."""
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        raise ValueError(f"no header of format {_FORMAT}")
+    data = header.get("data")
+    if not isinstance(data, dict) or not all(isinstance(digest, str) for digest in data.values()):
+        raise ValueError(f"data={data!r:.80}, expected the fingerprint of each task's data")
+    return header
+
+
+_TEXT, _OPTIONAL_TEXT = (lambda v: isinstance(v, str)), (lambda v: v is None or isinstance(v, str))
+_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {  # of a record
+    "code": (_TEXT, "a text"),
+    "stderr": (_TEXT, "a text"),
+    "status": (lambda v: v in set(ExecutionStatus) - {ExecutionStatus.INFRA_ERROR}, "the status of an execution"),
+    "exit_code": (lambda v: v is None or type(v) is int, "a whole number or null"),
+    **dict.fromkeys(("wall_s", "cpu_s", "peak_memory_mb"), (lambda v: _finite(v) and v >= 0, "a number of at least 0")),
+}
+_FIELDS_OF_SOME: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "raw_score": (lambda v: v is None or _finite(v), "a finite number or null"),
+    **dict.fromkeys(("problem", "error", "feedback"), (_OPTIONAL_TEXT, "a text or null")),
+}
+
+
+def _record(record: Any, tasks: Iterable[str]) -> dict[str, Any]:
+    """A record that `ExecutionBank.get` can answer from."""
+    if not isinstance(record, dict) or record.get("task") not in list(tasks):
+        raise ValueError("no record of a task that the header has")
+    some = {name: check for name, check in _FIELDS_OF_SOME.items() if name in record}
+    for name, (good, expected) in (_FIELDS | some).items():
+        if name not in record:
+            raise ValueError(f"a record without {name}")
+        if not good(record[name]):
+            raise ValueError(f"{name}={record[name]!r:.80}, expected {expected}")
+    return record
+
+
+def _finite(value: Any) -> bool:
+    return (type(value) is int and abs(value) < 2**63) or (type(value) is float and math.isfinite(value))
 
 
 def describe(job: Job) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The bank is a file of recorded, graded executions; the fixtures write small ones by hand."""
 
+import json
 import lzma
 from dataclasses import replace
 
@@ -119,6 +120,55 @@ def test_what_is_no_bank_is_refused_in_one_sentence(tmp_path, content):
     (tmp_path / "x.jsonl.xz").write_bytes(content)
     with pytest.raises(InvalidInput, match="is not an execution bank"):
         ExecutionBank(tmp_path / "x.jsonl.xz")
+
+
+def packed(*lines):
+    return lzma.compress(b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines))
+
+
+HEADER = {"format": 1, "data": {"one": "d"}}
+GOOD = RECORDS[0]
+
+
+@pytest.mark.parametrize("data", [None, ["one"], "one", {"one": 5}, {"one": None}])
+def test_a_header_without_fingerprints_is_refused(tmp_path, data):
+    (tmp_path / "x.jsonl.xz").write_bytes(packed({"format": 1, "data": data}))
+    with pytest.raises(InvalidInput, match="x.jsonl.xz is not an execution bank .line 1: data="):
+        ExecutionBank(tmp_path / "x.jsonl.xz")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        *(GOOD | {name: value} for name, value in (
+            ("status", "fine"), ("status", "infra_error"), ("status", ["ok"]), ("status", None), ("raw_score", "0.5"),
+            ("raw_score", float("nan")), ("raw_score", float("inf")), ("raw_score", True), ("wall_s", -1), ("wall_s", None),
+            ("cpu_s", float("inf")), ("cpu_s", "1"), ("peak_memory_mb", -1), ("exit_code", 0.5), ("stderr", None), ("code", 5),
+            ("task", "three"), ("task", ["one"]), ("error", 5), ("raw_score", 0.5),
+        )),
+        {key: value for key, value in GOOD.items() if key != "exit_code"},
+        [], "a", 5, None, b"{", b"\xff\xfe\n", b"[" * 10**5, b"\n",
+    ],
+)  # fmt: skip
+def test_a_damaged_record_is_refused_by_its_line(tmp_path, record):
+    (tmp_path / "x.jsonl.xz").write_bytes(packed(HEADER, GOOD, GOOD, record))  # equal executions are one
+    with pytest.raises(InvalidInput, match="x.jsonl.xz is not an execution bank .line 4: "):
+        ExecutionBank(tmp_path / "x.jsonl.xz")
+
+
+def test_an_archive_is_read_whole_or_not_at_all(tmp_path):
+    whole = packed(HEADER, GOOD)
+    for content in (whole + b"junk", whole[:-5], whole + whole):
+        (tmp_path / "x.jsonl.xz").write_bytes(content)
+        with pytest.raises(InvalidInput, match="is not an execution bank"):
+            ExecutionBank(tmp_path / "x.jsonl.xz")
+
+
+def test_a_bank_is_written_into_a_folder_that_is_made_or_not_at_all(tmp_path):
+    ExecutionBank.write(tmp_path / "new" / "x.jsonl.xz", {"data": {"one": "d"}}, [GOOD])
+    assert ExecutionBank(tmp_path / "new" / "x.jsonl.xz").programs("one") == ["good"]
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        ExecutionBank.write(tmp_path / "new" / "x.jsonl.xz" / "y.jsonl.xz", {"data": {}}, [])
 
 
 def test_a_missing_bank_says_how_to_make_one(tmp_path):
