@@ -80,7 +80,7 @@ def aggregate(attempts: Iterable[Attempt], *, confidence: float = 0.95, resample
     rng = np.random.default_rng(seed)
     by_category: dict[str, dict[str, list[Attempt]]] = {}
     home: dict[str, str] = {}
-    for attempt in sorted(attempts, key=_order):
+    for attempt in sorted(map(_checked, attempts), key=_order):
         if home.setdefault(attempt.task, attempt.category) != attempt.category:
             raise InvalidInput(f"task {attempt.task!r} is in two categories, {home[attempt.task]!r} and {attempt.category!r}.")
         by_category.setdefault(attempt.category, {}).setdefault(attempt.task, []).append(attempt)
@@ -101,6 +101,13 @@ def aggregate(attempts: Iterable[Attempt], *, confidence: float = 0.95, resample
     return Table(tuple(task_rows), tuple(category_rows), overall, confidence)
 
 
+def _checked(attempt: Attempt) -> Attempt:
+    score = attempt.score
+    if score is not None and not (isinstance(score, (int, float, np.number)) and 0 <= score <= 1):
+        raise InvalidInput(f"task {attempt.task!r} has a score of {score!r}: expected fractions in [0, 1].")
+    return attempt
+
+
 def _order(attempt: Attempt) -> tuple[str, str, bool, float]:
     """Sorting by everything makes the table, bootstrap included, independent of the order in which attempts finished."""
     return attempt.category, attempt.task, attempt.score is None, attempt.score or 0.0
@@ -112,10 +119,6 @@ def _task(
     """A task's row, and the resampled means of its attempts, shape (resamples,), or None without a scored attempt."""
     ours = [m for m in members if m.score is None]
     scores = np.array([m.score for m in members if m.score is not None], float)
-    if np.any(~((scores >= 0) & (scores <= 1))):
-        raise InvalidInput(
-            f"task {name!r} has a score of {scores[~((scores >= 0) & (scores <= 1))][0]}: expected fractions in [0, 1]."
-        )
     if not len(scores):
         nan = float("nan")
         return Row(name, 1, 0, len(ours), nan, nan, nan, nan, nan, nan), None

@@ -190,16 +190,17 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
 def _own_world_model(name: str, options: dict[str, Any]) -> OutcomeModel:
     """The user's world model `package.module:Class`, made with its options."""
     given, expected = f"world_model.kind={name!r}", "package.module:Class, a class with a method predict"
-    cls = imported(name, given, expected)
+    cls: Any = imported(name, given, expected)
     if not (inspect.isclass(cls) and callable(getattr(cls, "predict", None))):
         raise InvalidInput(f"{given} is no world model ({type(cls).__name__}): expected {expected}.")
     known = _known_options(cls, "world_model.options", options)
     try:
-        return cls(**known)
+        made: Any = cls(**known)
     except WmrlError:
         raise
     except FAILURES as error:
         raise InvalidInput(f"{given} could not be made with its options ({reason(error)}): see world_model.options.") from error
+    return made
 
 
 def _known_options(receiver: type, key: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -29,8 +29,8 @@ class Section(BaseModel):
 
 
 class RunConfig(Section):
-    name: str = Field(default="run", pattern=r"^[\w.-]+$")
-    """Name of the run; its directory is `<dir>/<name>`."""
+    name: str = Field(default="run", pattern=r"^\.*[\w-][\w.-]*$")
+    """Name of the run; its directory is `<dir>/<name>`, never `<dir>/..`."""
     dir: str = "runs"
     seed: int = Field(default=0, ge=0)
     threads: int | None = Field(default=None, ge=1)

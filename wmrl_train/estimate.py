@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wmrl_envs.errors import DataNotBuilt, InvalidInput
 from wmrl_train.config import Config, EstimateConfig, load_config
-from wmrl_train.simulation import Durations, anchors_a_step, sandboxes_needed, simulate
+from wmrl_train.simulation import Durations, anchors_a_step, sandboxes_needed, simulate, too_large
 
 __all__ = ["Durations", "estimate", "measured", "parameters", "simulate"]
 
@@ -33,7 +33,14 @@ def estimate(config: Config, like: str | Path | None = None) -> list[str]:
         return list(_episodes(config))
     seconds = measured(like) if like is not None else config.estimate
     source = f"measured in {like}" if like is not None else "of the section estimate"
-    return [*_tasks(config), *_memory(config), *_programs(config), *_clock(config, seconds, source)]
+    try:
+        return [*_tasks(config), *_memory(config), *_programs(config), *_clock(config, seconds, source)]
+    except OverflowError:
+        raise InvalidInput(
+            f"train.steps={config.train.steps}, rollout.groups={config.rollout.groups}, "
+            f"rollout.group_size={config.rollout.group_size}, tasks.max_turns={config.tasks.max_turns}: "
+            "their product is too large to count with; choose smaller numbers."
+        ) from None
 
 
 def parameters(model: Path) -> int | None:
@@ -60,14 +67,19 @@ def measured(run: str | Path) -> EstimateConfig:
         raise InvalidInput(f"--like {run}: expected the directory of a run with at least two steps.")
     config = load_config(directory.config_file)
     programs = config.rollout.groups * config.rollout.group_size * config.tasks.max_turns * (len(steps) - 1)
-    executions = steps[-1]["ledger/executions_paid"]
-    spent = {lane: sum(s[f"time/{lane}_s"] for s in steps[1:]) / programs for lane in ("generate", "predict", "learn")}
-    return EstimateConfig(
-        generate_s=spent["generate"],
-        predict_s=spent["predict"],
-        learn_s=spent["learn"],
-        execute_s=steps[-1]["ledger/execution_s"] / executions if executions else None,
-    )
+    try:
+        executions = steps[-1]["ledger/executions_paid"]
+        spent = {lane: sum(s[f"time/{lane}_s"] for s in steps[1:]) / programs for lane in ("generate", "predict", "learn")}
+        return EstimateConfig(
+            generate_s=spent["generate"],
+            predict_s=spent["predict"],
+            learn_s=spent["learn"],
+            execute_s=steps[-1]["ledger/execution_s"] / executions if executions else None,
+        )
+    except (KeyError, TypeError, ValueError) as error:  # of a run in a simulator, which times no lanes
+        raise InvalidInput(
+            f"--like {run}: its metrics.jsonl has no times of lanes ({error}); name a run on programs."
+        ) from None
 
 
 def _episodes(config: Config) -> Iterator[str]:
@@ -149,6 +161,10 @@ def _clock(config: Config, given: EstimateConfig, source: str) -> Iterator[str]:
     if unknown:
         keys = ", ".join(f"estimate.{key}" for key in unknown)
         yield f"wall clock: unknown without {keys}: set them, or name a run to take the times of with --like RUN_DIR"
+        return
+    table_lag = config.anchors.model_copy(update={"lag": max(config.anchors.lag, *LAGS)})
+    if why := too_large(config.model_copy(update={"anchors": table_lag})):
+        yield f"wall clock: unknown: {why}"
         return
     durations = Durations.per_program(config, seconds)
     yield "seconds a program, " + source + ": " + ", ".join(f"{key[:-2]} {value:.3g}" for key, value in seconds.items())

@@ -205,10 +205,7 @@ def _resume(folder: Path, settings: Settings) -> list[Trajectory]:
     mine = asdict(settings)
     done = trajectories.read(folder / FILE, repair=True)
     if path.exists() and done:
-        try:
-            theirs = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InvalidInput(f"{path} is not JSON ({error}): give another folder with --out.") from error
+        theirs = read_settings(path)
         differ = [key for key in mine if key != "tasks" and theirs.get(key) != mine[key]]
         if differ:
             key = differ[0]
@@ -216,8 +213,27 @@ def _resume(folder: Path, settings: Settings) -> list[Trajectory]:
                 f"{folder} holds an evaluation with {key}={theirs.get(key)!r}, now {key}={mine[key]!r}: "
                 "give another folder with --out, or the same settings to continue it."
             )
-    path.write_text(json.dumps(mine, indent=2) + "\n", encoding="utf-8")
+    try:
+        path.write_text(json.dumps(mine, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written ({error.strerror}): give another folder with --out.") from error
     return done
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of a stored evaluation, as they were written.
+
+    Raises:
+        InvalidInput: no such file, or not of `wmrl eval`.
+    """
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} is not JSON ({error}): give the folder of a `wmrl eval`, or another one.") from error
+    env = settings.get("env", {}) if isinstance(settings, dict) else None
+    if not (isinstance(env, dict) and isinstance(env.get("data_dir"), (str, type(None)))):
+        raise InvalidInput(f"{path} does not hold the settings of a `wmrl eval`: give its folder as it was, or another one.")
+    return settings
 
 
 @contextmanager

@@ -50,15 +50,40 @@ def load_corpus(path: Path) -> tuple[list[Executed], list[str]]:
         raise InvalidInput(
             f"corpus {str(path)!r} does not exist: give --corpus FILE (.jsonl or .jsonl.xz; the repository has one, an installed package has none), or execute some now with --fresh N."
         )
-    data = path.read_bytes()
-    text = lzma.decompress(data).decode() if path.suffix == ".xz" else data.decode()
-    records = []
-    for i, line in enumerate(text.splitlines(), 1):
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            raise InvalidInput(f"{path}, line {i}: expected a JSON record of an executed program.") from None
+    try:
+        data = path.read_bytes()
+        text = (lzma.decompress(data) if path.suffix == ".xz" else data).decode("utf-8")
+    except (OSError, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"corpus {str(path)!r} cannot be read ({error}): expected .jsonl or .jsonl.xz in UTF-8.") from None
+    lines = enumerate(text.split("\n"), 1)  # splitlines() would also cut at U+2028 within a program
+    records = [_record(line, f"{path}, line {i}") for i, line in lines if line.strip()]
     return _with_contexts([r for r in records if not _contended(r)]), _notes(records)
+
+
+_NUMBER, _NONE = (int, float), type(None)
+_FIELDS: dict[str, Any] = {
+    "code": str, "task": str, "status": str, "stderr": str, "origin": str, "tier": str, "timeout_s": _NUMBER, "wall_s": _NUMBER,
+    "cpu_s": _NUMBER, "exit_code": (int, _NONE), "max_rows": (int, _NONE), "raw_score": (*_NUMBER, _NONE), "problem": (str, _NONE),
+    "fault": (str, _NONE),
+}  # fmt: skip
+
+
+def _record(line: str, where: str) -> dict[str, Any]:
+    expected = f"{where}: expected a JSON record of an executed program"
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{expected} ({error}).") from None
+    if not isinstance(record, dict):
+        raise InvalidInput(f"{expected}, an object; got a {type(record).__name__}.")
+    for name, kind in _FIELDS.items():
+        if name not in record or not isinstance(record[name], kind):
+            raise InvalidInput(
+                f"{expected}; it has {name}={record[name]!r}." if name in record else f"{expected}; it lacks {name!r}."
+            )
+    if record["status"] not in {status.value for status in ExecutionStatus}:
+        raise InvalidInput(f"{expected}; it has status={record['status']!r}.")
+    return record
 
 
 def _with_contexts(records: Sequence[dict[str, Any]]) -> list[Executed]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from wmrl_envs.correction import Recalibrator
-from wmrl_envs.errors import InvalidInput, MissingExtra
+from wmrl_envs.errors import InvalidInput, MissingExtra, WmrlError
 from wmrl_train.config import Config, CorrectionConfig, load_config
 from wmrl_train.rundir import RunDirectory
 
@@ -49,7 +49,17 @@ def write_report(run: str | Path) -> Path:
     template = Environment(loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True).get_template(
         "report.html.j2"
     )
-    page = template.render(_content(directory, load_config(directory.config_file)))
+    config = load_config(directory.config_file)
+    try:
+        content = _content(directory, config)
+    except WmrlError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # the logs' lines are objects, but of something else
+        raise InvalidInput(
+            f"The logs in {directory.path} hold a record that is not of `wmrl train` ({type(error).__name__}: {error}): "
+            "expected them as the run wrote them; remove what was added or changed."
+        ) from error
+    page = template.render(content)
     target = directory.path / "report.html"
     partial = target.with_suffix(".tmp")
     partial.write_text(page, encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from contextlib import suppress
@@ -22,6 +21,7 @@ from wmrl_train.evaluate import EvalResult, category, make_env
 from wmrl_train.trajectories import Trajectory, Turn
 
 RESCORED = "rescored.jsonl"
+_STATUS = {status.value for status in ExecutionStatus}
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,12 @@ class Rescored:
 def run(folder: Path, *, data_dir: Path | None = None, as_json: bool = False) -> Rescored:
     """Rescore a folder, write `rescored.jsonl` into it, print the new table."""
     stored, settings = load(folder, None if data_dir is None else str(data_dir.expanduser().resolve()))
+    if not stored:
+        raise InvalidInput(f"{folder} holds no attempt that was executed: there is nothing to grade again.")
     result = rescore(stored, settings.env.get("data_dir"))
     with (folder / RESCORED).open("w", encoding="ascii") as file:
         file.writelines(t.as_line() + "\n" for t in result.after.trajectories)
-    k = max(row.attempts + row.failed for row in result.after.table.tasks) if stored else 0
+    k = max(row.attempts + row.failed for row in result.after.table.tasks)
     report = eval_run.as_dict(result.after, settings, k) | {
         "regraded": result.regraded,
         "changed": result.changed,
@@ -65,8 +67,8 @@ def load(folder: Path, data_dir: str | None = None) -> tuple[list[Trajectory], e
     """
     if (folder / eval_run.FILE).is_file():
         try:
-            settings = eval_run.Settings(**json.loads((folder / eval_run.SETTINGS).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+            settings = eval_run.Settings(**eval_run.read_settings(folder / eval_run.SETTINGS))
+        except TypeError as error:  # a setting of another version
             raise InvalidInput(
                 f"{folder / eval_run.SETTINGS} cannot be read ({error}): expected the folder of a `wmrl eval`."
             ) from error
@@ -93,7 +95,7 @@ def _load_run(folder: Path, data_dir: str | None) -> tuple[list[Trajectory], eva
     number: Counter[str] = Counter()
     with ReplaySandbox() as box:
         for record in RunDirectory(folder).read("rollouts.jsonl"):
-            turns = [turn for turn in record["turns"] if turn["true"] is not None]
+            turns = _executed(record, folder)
             if not turns:
                 continue
             task = record["task"]
@@ -105,6 +107,22 @@ def _load_run(folder: Path, data_dir: str | None) -> tuple[list[Trajectory], eva
             found.append(Trajectory(task, kind, number[task] - 1, 0, recorded))
     settings = eval_run.Settings(str(folder), "executed episodes", env={"data_dir": kwargs["data_dir"]})
     return found, settings
+
+
+_OF_TURN = {"true", "status", "raw_score", "execution_s", "problem", "code", "feedback"}
+
+
+def _executed(record: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """The executed turns of a line of rollouts.jsonl, once it is known to be that of programs (a run in a simulator has none)."""
+    turns = record.get("turns")
+    if isinstance(record.get("task"), str) and isinstance(turns, list):
+        executed = [turn for turn in turns if not isinstance(turn, dict) or turn.get("true", "") is not None]
+        if all(isinstance(turn, dict) and turn.keys() >= _OF_TURN and turn["status"] in _STATUS for turn in executed):
+            return executed
+    raise InvalidInput(
+        f"{folder / 'rollouts.jsonl'} has a record without the programs that were executed: expected a run of `wmrl train` "
+        "that writes programs, as it was written."
+    )
 
 
 def _recorded(env: MLEDojoEnv, box: Sandbox, task: str, turn: dict[str, Any]) -> Turn:
@@ -132,7 +150,10 @@ def rescore(stored: list[Trajectory], data_dir: str | None = None) -> Rescored:
 def _again(task: str, turn: Turn, data_dir: str | None, counts: dict[str, int]) -> Turn:
     from wmrl_envs.tasks import grade, load_competition
 
-    data = turn.submission_bytes()
+    try:
+        data = turn.submission_bytes()
+    except InvalidInput as error:
+        raise InvalidInput(f"{task}: {error}") from error
     if data is None:
         counts["kept"] += turn.submission_sha256 is not None
         return turn

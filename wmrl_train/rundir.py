@@ -97,20 +97,19 @@ class RunDirectory:
         """The records of a log; a last line that a kill cut short is left out.
 
         Raises:
-            InvalidInput: another line is not JSON (the message says which).
+            InvalidInput: another line is no JSON object (the message says which), or the log is no file.
         """
         path = self.path / log
         if not path.exists():
             return
-        with path.open(encoding="utf-8") as file:
+        try:
+            file = path.open("rb")  # bytes: a line that is no UTF-8 is found with its number
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be read ({error.strerror}): expected the log of a run.") from None
+        with file:
             for number, line in enumerate(file, 1):
-                if line.endswith("\n"):
-                    try:
-                        yield json.loads(line)
-                    except ValueError as error:
-                        raise InvalidInput(
-                            f"{path} is damaged: line {number} is not JSON ({error}); remove that line."
-                        ) from None
+                if line.endswith(b"\n"):
+                    yield _record(line, path, number)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each log, for a checkpoint."""
@@ -134,6 +133,17 @@ class RunDirectory:
             number += 1
         self.path.rename(aside)
         return aside
+
+
+def _record(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} is damaged: line {number} is not JSON ({error}); remove that line.") from None
+    if not isinstance(record, dict):
+        what = f"holds a {type(record).__name__}, expected an object"
+        raise InvalidInput(f"{path} is damaged: line {number} {what}; remove that line.")
+    return record
 
 
 def _plain(value: Any) -> Any:

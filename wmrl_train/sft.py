@@ -201,7 +201,7 @@ def fit_rows(rows: Iterable[Row], max_tokens: int) -> Data:
 def conversations(file: Path, tokenizer: Any) -> list[Row]:
     """The rows of a JSONL file; an answer ends with the token that ends the agent's turns."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")  # splitlines() would also cut at U+2028 within a text
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(
             f"{file} cannot be read ({error}): expected a JSONL file of conversations, or the directory of a run."
@@ -214,7 +214,7 @@ def conversations(file: Path, tokenizer: Any) -> list[Row]:
         where = f"{file}, line {number}"
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # RecursionError: brackets within brackets within brackets
             raise InvalidInput(f"{where} is not JSON ({error}): expected one object a line.") from None
         if isinstance(record, dict) and "messages" in record:
             chat = chat or ChatFormat(tokenizer)

@@ -10,7 +10,10 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wmrl_envs.errors import InvalidInput
 from wmrl_train.config import Config
+
+MOST_PROGRAMS = 400_000  # the table of a dry run, some hundred simulations, takes about half a minute then
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,19 @@ def anchors_a_step(config: Config) -> int:
     return max(config.anchors.min_groups, round(config.anchors.fraction * config.rollout.groups))
 
 
+def too_large(config: Config, steps: int = 100) -> str:
+    """Why `steps` steps of `config` are not simulated, or "": it would take longer than anyone waits."""
+    rollout, turns = config.rollout, config.tasks.max_turns
+    steps = max(steps, 4 * (config.anchors.lag + 1))
+    programs = steps * rollout.groups * rollout.group_size * turns
+    if programs <= MOST_PROGRAMS:
+        return ""
+    return (
+        f"{steps} steps of rollout.groups={rollout.groups}, rollout.group_size={rollout.group_size} and tasks.max_turns={turns} "
+        f"(as many as anchors.lag={config.anchors.lag} needs) are {programs} programs, and at most {MOST_PROGRAMS} are simulated"
+    )
+
+
 def simulate(config: Config, durations: Durations, steps: int = 100, workers: int | None = None) -> dict[str, float]:
     """Wall clock of a step, as the mean of the second half of `steps` and more, under `config`'s anchor fraction and lag.
 
@@ -101,9 +117,14 @@ def simulate(config: Config, durations: Durations, steps: int = 100, workers: in
     Returns:
         `step_s`; `generation_busy`: share of the wall clock in which the generation lane generates or the learner holds it;
         `executions`: programs executed a step.
+
+    Raises:
+        InvalidInput: more programs than can be simulated while somebody waits (see `too_large`).
     """
+    if why := too_large(config, steps):
+        raise InvalidInput(f"{why}: choose smaller numbers.")
     anchors, groups = anchors_a_step(config), config.rollout.groups
-    lanes = _Lanes(config, durations, workers or config.execution.workers or 4)
+    lanes = _Lanes(config, durations, min(workers or config.execution.workers or 4, _most_at_a_time(config)))
     clock_s, ids, anchors_of_step = 0.0, 0, []
     steps = max(steps, 4 * (config.anchors.lag + 1))
     for step in range(steps):
@@ -129,9 +150,14 @@ def simulate(config: Config, durations: Durations, steps: int = 100, workers: in
     }
 
 
+def _most_at_a_time(config: Config) -> int:
+    """Executions under way at once, were there a sandbox for each."""
+    return max(1, anchors_a_step(config) * config.rollout.group_size * (config.anchors.lag + 1))
+
+
 def sandboxes_needed(config: Config, durations: Durations, tolerance: float = 0.05) -> int:
     """Fewest executions at a time that leave a step within `tolerance` of what it takes with as many as there are programs."""
-    most = max(1, anchors_a_step(config) * config.rollout.group_size * (config.anchors.lag + 1))
+    most = _most_at_a_time(config)
     allowed_s = (1 + tolerance) * simulate(config, durations, workers=most)["step_s"]
     low, high = 1, most
     while low < high:

@@ -56,8 +56,17 @@ class Turn:
         )
 
     def submission_bytes(self) -> bytes | None:
-        """The stored submission, or None (there was none, or it was too large to store)."""
-        return None if self.submission is None else zlib.decompress(base64.b64decode(self.submission))
+        """The stored submission, or None (there was none, or it was too large to store).
+
+        Raises:
+            InvalidInput: what is stored is not what `of` stores.
+        """
+        try:
+            return None if self.submission is None else zlib.decompress(base64.b64decode(self.submission))
+        except (ValueError, zlib.error) as error:
+            raise InvalidInput(
+                f"A stored submission cannot be unpacked ({error}): expected zlib in base64, as `wmrl eval` writes it."
+            ) from error
 
 
 @dataclass
@@ -94,8 +103,25 @@ class Trajectory:
     @classmethod
     def from_line(cls, line: str) -> Trajectory:
         record: dict[str, Any] = json.loads(line)
-        turns = [Turn(**turn) for turn in record["turns"]]
-        return cls(record["task"], record["category"], record["attempt"], record["seed"], turns, record["failure"])
+        turns = [Turn(**_checked(turn, _TURN)) for turn in record["turns"]]
+        known = _checked({name: record[name] for name in _TRAJECTORY}, _TRAJECTORY)
+        return cls(turns=turns, **known)
+
+
+_NUMBER, _TEXT = (int, float), (str, type(None))
+_TRAJECTORY: dict[str, Any] = {"task": str, "category": str, "attempt": int, "seed": int, "failure": _TEXT}
+_TURN: dict[str, Any] = {
+    "answer": str, "status": str, "feedback": str, "wall_s": _NUMBER, "submission": _TEXT, "submission_sha256": _TEXT,
+    "score": (*_NUMBER, type(None)), "raw_score": (*_NUMBER, type(None)), "relative_gap": (*_NUMBER, type(None)),
+}  # fmt: skip
+
+
+def _checked(record: dict[str, Any], types: dict[str, Any]) -> dict[str, Any]:
+    """`record`, once the values it has are of these types: a word for a score would fail far from here."""
+    for name, kind in types.items():
+        if name in record and not isinstance(record[name], kind):
+            raise TypeError(f"{name}={record[name]!r} is of the wrong type")
+    return record
 
 
 def append(path: Path, trajectory: Trajectory) -> None:
@@ -119,21 +145,27 @@ def read(path: Path, *, repair: bool = False) -> list[Trajectory]:
     """The trajectories in a file, oldest first; `repair` cuts off a last line that a kill left unfinished.
 
     Raises:
-        InvalidInput: a line is no trajectory; the message has its number.
+        InvalidInput: a line is no trajectory (the message has its number), or `path` is no file.
     """
     return list(_read(path, repair)) if path.exists() else []
 
 
 def _read(path: Path, repair: bool) -> Iterator[Trajectory]:
     position = 0
-    with path.open("rb") as file:
+    try:
+        opened = path.open("rb")
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}): expected a file of `wmrl eval`.") from None
+    with opened as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 break
             try:
                 yield Trajectory.from_line(line.decode())
-            except (ValueError, KeyError, TypeError) as error:
-                raise InvalidInput(f"{path}, line {number}: not a trajectory of `wmrl eval` ({error}).") from error
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise InvalidInput(
+                    f"{path}, line {number}: not a trajectory of `wmrl eval` ({type(error).__name__}: {error})."
+                ) from error
             position += len(line)
     if repair and position < path.stat().st_size:
         os.truncate(path, position)

@@ -6,6 +6,7 @@ strict JSON); the wording is ours. A change of any text is a change of `VERSION`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -134,12 +135,14 @@ def system_prompt(
 
 
 def numbered(code: str) -> str:
-    r"""The program with its lines numbered from 1.
+    r"""The program with its lines numbered from 1, as Python counts them (`str.splitlines` also cuts at a form feed or U+2028).
 
     >>> numbered("a\nb")
     '001 a\n002 b'
     """
-    lines = code.splitlines() or [""]
+    lines = re.split(r"\r\n|\r|\n", code)
+    if len(lines) > 1 and not lines[-1]:  # the end of the last line begins no other
+        lines.pop()
     width = max(3, len(str(len(lines))))
     return "\n".join(f"{i:0{width}d} {line}" for i, line in enumerate(lines, 1))
 

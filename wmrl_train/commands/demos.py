@@ -31,7 +31,7 @@ def demos(
     source: Annotated[
         list[Path] | None, typer.Option("--from", help="Convert this LIBERO .hdf5 or LeRobot dataset instead of recording.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of initial states and noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of initial states and noise.")] = 0,
 ) -> None:
     """Record scripted demonstrations of LIBERO tasks (or convert files) into a LeRobot dataset."""
     from rich.console import Console
@@ -60,11 +60,10 @@ def _record(writer: Any, console: Any, wanted: str, episodes: int, noise: float,
     import gymnasium
 
     import wmrl_envs  # noqa: F401
+    from wmrl_envs.envs.libero.catalog import index_or_name
     from wmrl_train.agents.vla.demonstrations import record
 
-    env = gymnasium.make(
-        "LIBERO-Long-v0", task=int(wanted) if wanted.lstrip("-").isdigit() else wanted, action_chunk=1, **options
-    )
+    env = gymnasium.make("LIBERO-Long-v0", task=index_or_name(wanted), action_chunk=1, **options)
     kept, attempts = 0, 0
     try:
         states = env.unwrapped.start_states.indices  # type: ignore[attr-defined]

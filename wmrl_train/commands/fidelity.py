@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from wmrl_envs.errors import InvalidInput
+
 CORPUS = Path(__file__).parents[2] / "benchmarks" / "boards" / "executed.jsonl.xz"  # of the repository: no package has it
 _MODEL = "static, simulator, or both with a comma between (then their mean is measured too)."
 
@@ -41,7 +43,9 @@ def fidelity(
     """Measure world models: validity, ranking, calibration, feedback and cost, by task, category and kind of error."""
     from wmrl_train import fidelity_models, fidelity_report, fidelity_run
 
-    slugs = [s.strip() for s in tasks.split(",") if s.strip()] if tasks else None
+    slugs = None if tasks is None else [s.strip() for s in tasks.split(",") if s.strip()]
+    if slugs == []:
+        raise InvalidInput(f"--tasks {tasks!r}: expected slugs with commas between; leave it out to take all.")
     makers = fidelity_models.makers(
         model,
         engine=engine,

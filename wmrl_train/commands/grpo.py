@@ -63,6 +63,7 @@ def grpo(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in OUT.")] = False,
 ) -> None:
     """GRPO of a vision-language-action policy: groups from one initial state, success or a reward model's score, both corrections."""
+    from wmrl_envs.envs.libero.catalog import index_or_name
     from wmrl_train.agents.vla.grpo import VLAGrpoConfig
     from wmrl_train.config import load_config
     from wmrl_train.rundir import RunDirectory
@@ -70,7 +71,7 @@ def grpo(
     config = VLAGrpoConfig(
         steps, groups, n, None if reward is None else anchors, lr=lr, temperature=temperature, epochs=epochs, seed=seed
     )
-    simulation = {"task": int(task) if task.isdigit() else task, "suite": suite, "init_states": init_states, "max_steps": max_steps,
+    simulation = {"task": index_or_name(task), "suite": suite, "init_states": init_states, "max_steps": max_steps,
                   "texture_size": texture_size, "mesh_faces": mesh_faces}  # fmt: skip
     folder = RunDirectory(out)
     folder.acquire()

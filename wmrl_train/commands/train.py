@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,14 +41,17 @@ def train(
     like: Annotated[Path | None, typer.Option(help="With --dry-run: a run whose measured times the estimate uses.")] = None,
 ) -> None:
     """Train an agent with GRPO on executed and predicted rewards."""
+    from wmrl_envs.errors import InvalidInput
     from wmrl_train.config import load_config
 
     given = list(overrides or [])
     if config is not None and "=" in config:  # only overrides were given
         given.insert(0, config)
         config = None
+    if like is not None and not dry_run:
+        raise InvalidInput(f"--like {str(like)!r} is for --dry-run, which estimates by it: add --dry-run, or leave it out.")
     if run_dir is not None:
-        given += [f"run.dir={run_dir.parent}", f"run.name={run_dir.name}"]
+        given += _at(run_dir, "--run-dir")
     resolved = _stored_config(config, given, run_dir) if resume else load_config(config or "laptop", given)
     if resolved.agent.name == "vla":
         from wmrl_train import vla_run
@@ -86,7 +91,19 @@ def _stored_config(source: str | None, overrides: list[str], run_dir: Path | Non
     if not (directory / "config.yaml").is_file():
         raise InvalidInput(f"{directory} holds no run to resume: start it without --resume, or name it with --run-dir.")
     kept = [o for o in overrides if not o.startswith(("run.dir=", "run.name="))]
-    return load_config(directory / "config.yaml", [*kept, f"run.dir={directory.parent}", f"run.name={directory.name}"])
+    return load_config(directory / "config.yaml", [*kept, *_at(directory, "run.dir and run.name")])
+
+
+def _at(directory: Path, option: str) -> list[str]:
+    """The overrides that name the directory of a run, quoted: a folder may be called 2024, null or "a: b"."""
+    from wmrl_envs.errors import InvalidInput
+
+    if not re.fullmatch(r"\.*[\w-][\w.-]*", directory.name):  # of run.name, which nobody wrote here
+        raise InvalidInput(
+            f"{option} {str(directory)!r} ends in no name of a folder: expected letters, digits, '_', '-' and '.', such as runs/mine."
+        )
+    parts = {"dir": str(directory.parent), "name": directory.name}
+    return [f"run.{key}={json.dumps(part, ensure_ascii=False)}" for key, part in parts.items()]
 
 
 def _run(config: Config, resume: bool, again: bool) -> None:

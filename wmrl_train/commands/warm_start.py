@@ -17,7 +17,7 @@ def warm_start_command(
     out: Annotated[Path, typer.Option(help="Directory to write the model to.")] = Path("runs/warm-start"),
     steps: Annotated[int, typer.Option(help="Optimizer steps; 1000 make the model that ships.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of programs and weights.")] = 0,
-    threads: Annotated[int, typer.Option(help="Torch threads; 0 leaves torch's own choice.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="Torch threads; 0 leaves torch's own choice.")] = 0,
 ) -> None:
     """Train the small policy on programs of the grammar for the built-in training tasks (about 5 minutes on 2 cores)."""
     from rich.console import Console

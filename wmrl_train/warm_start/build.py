@@ -54,6 +54,8 @@ class WarmStartConfig:
         for name in ("steps", "programs", "batch"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise InvalidInput(f"{name}={getattr(self, name)!r}: expected a whole number of at least 1.")
+        if not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:  # random.Random takes -1 for 1, torch does not
+            raise InvalidInput(f"seed={self.seed!r}: expected a whole number of at least 0 (and below 2**63, torch's limit).")
 
 
 Part = tuple[str, bool]  # text, and whether the policy writes it (else it is given)

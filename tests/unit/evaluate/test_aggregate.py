@@ -72,3 +72,9 @@ def test_a_task_in_two_categories_and_a_wrong_confidence_are_refused():
         aggregate([Attempt("a", "text", 0.1), Attempt("a", "image", 0.1)])
     with pytest.raises(InvalidInput, match="confidence"):
         aggregate([], confidence=1.0)
+
+
+@pytest.mark.parametrize("score", ["high", 1.5, -0.1, float("nan"), [0.5]])
+def test_a_score_that_is_no_fraction_is_named(score):
+    with pytest.raises(InvalidInput, match="task 'a' has a score of"):
+        aggregate([Attempt("a", "text", 0.5), Attempt("a", "text", score)])

@@ -8,8 +8,7 @@ import pytest
 import wmrl_envs.execution
 from tests.doubles import ObedientSandbox
 from tests.unit.evaluate.conftest import OTHER, SLUG
-from wmrl_envs.errors import InfrastructureError
-from wmrl_envs.errors import InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train import cli, eval_run, trajectories
 
 AGENT = """
@@ -151,7 +150,7 @@ def test_rescoring_uses_todays_boards_and_changes_nothing_stored(wmrl, agent, do
         (("--agent", "python:json:dumps", "--tasks", SLUG, "--seed", -1), "--seed -1"),
         (("--agent", "demo", "--tasks", SLUG, "--max-new-tokens", 0), "--max-new-tokens 0"),
         (("--agent", "demo", "--tasks", SLUG, "--temperature", "nan"), "--temperature nan"),
-        (("--agent", "openai:nowhere", "--tasks", SLUG), "No list of models from nowhere"),
+        (("--agent", "openai:nowhere", "--tasks", SLUG), "--agent 'openai:nowhere': expected an address"),
         (("--agent", "python:json:dumps", "--tasks", SLUG, "--out", __file__), "with --out"),
         (("--agent", "python:json:dumps", "--tasks", SLUG, "--workers", 0), "--workers 0"),
         (("--agent", "python:json:dumps", "--tasks", SLUG, "--turns", 0), "max_turns=0"),

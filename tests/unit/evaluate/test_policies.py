@@ -225,7 +225,7 @@ def raw_server():
 def test_no_list_of_models_is_one_sentence_without_the_key(raw_server, reply):
     url, replies = raw_server
     replies.append(reply)
-    with pytest.raises(InfrastructureError, match="No list of models from http.*--model") as error:
+    with pytest.raises(InfrastructureError, match=r"No list of models from http.*--model") as error:
         policies._served_model(url, "secret")
     assert "secret" not in str(error.value)
 

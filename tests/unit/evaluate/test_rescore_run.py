@@ -14,6 +14,7 @@ from wmrl_train.config import load_config
 from wmrl_train.evaluate import make_env
 from wmrl_train.records import Turn
 from wmrl_train.rescore import load, rescore
+from wmrl_train.rescore import run as rescore_command
 
 
 @pytest.fixture
@@ -59,3 +60,36 @@ def test_a_folder_without_config_is_refused(run_folder):
     (folder / "config.yaml").unlink()
     with pytest.raises(InvalidInput, match="neither"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"success": True},
+        {"turns": 5, "task": SLUG},
+        {"turns": [7], "task": SLUG},
+        {"turns": [{}], "task": SLUG},
+        {"turns": [], "task": None},
+        {"turns": [{"true": 1.0, "status": "fine"}], "task": SLUG},
+    ],
+)
+def test_a_run_without_programs_is_refused(run_folder, record):
+    folder, _ = run_folder
+    (folder / "rollouts.jsonl").write_text(json.dumps(record) + "\n")
+    with pytest.raises(InvalidInput, match="without the programs that were executed"):
+        load(folder)
+
+
+@pytest.mark.parametrize("settings", ['{"agent": "a", "tasks": "t", "env": null}', "[]", "[" * 100_000, '{"agent": 1}', "{"])
+def test_settings_that_are_none_are_one_sentence(tmp_path, settings):
+    (tmp_path / "trajectories.jsonl").write_text("")
+    (tmp_path / "settings.json").write_text(settings)
+    with pytest.raises(InvalidInput, match=r"settings\.json"):
+        load(tmp_path)
+
+
+def test_where_nothing_was_executed_there_is_nothing_to_grade_again(tmp_path):
+    (tmp_path / "trajectories.jsonl").write_text("")
+    (tmp_path / "settings.json").write_text('{"agent": "a", "tasks": "t"}')
+    with pytest.raises(InvalidInput, match="nothing to grade again"):
+        rescore_command(tmp_path)

@@ -1,3 +1,6 @@
+import json
+from dataclasses import replace
+
 import pytest
 
 from wmrl_envs.errors import InvalidInput
@@ -46,3 +49,42 @@ def test_a_torn_last_line_is_ignored_and_repaired_and_a_bad_line_is_named(tmp_pa
 
 def test_an_absent_file_is_an_empty_evaluation(tmp_path):
     assert trajectories.read(tmp_path / "none.jsonl") == []
+
+
+def line(**changes):
+    record = json.loads(Trajectory("t", "tabular", 0, 42, [turn()]).as_line())
+    record["turns"][0] |= changes.pop("turn", {})
+    return json.dumps(record | changes).encode()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        line(turn={"score": "high"}),
+        line(turn={"wall_s": "long"}),
+        line(turn={"submission": 5}),
+        line(turn={"colour": "blue"}),
+        line(turns=[7]),
+        line(attempt="first"),
+        line(task=None),
+        b"[" * 100_000,
+        b"\xff",
+        b"5",
+    ],
+)
+def test_a_line_that_is_no_trajectory_is_named(tmp_path, bad):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(line() + b"\n" + bad + b"\n")
+    with pytest.raises(InvalidInput, match="line 2: not a trajectory"):
+        trajectories.read(path)
+
+
+def test_a_folder_is_no_file_of_trajectories(tmp_path):
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        trajectories.read(tmp_path)
+
+
+@pytest.mark.parametrize("stored", ["not base64!", "\u00e9", "aGVsbG8="])
+def test_a_submission_that_cannot_be_unpacked_is_one_sentence(stored):
+    with pytest.raises(InvalidInput, match="cannot be unpacked"):
+        replace(turn(), submission=stored).submission_bytes()

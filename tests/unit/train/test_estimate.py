@@ -93,3 +93,35 @@ def test_the_dry_run_needs_no_torch():
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "rollout.groups=100000000000000000",
+        "rollout.group_size=10000000",
+        "tasks.max_turns=1000000000",
+        "anchors.lag=1000000000",
+    ],
+)
+def test_what_nobody_would_wait_for_is_not_simulated(override):
+    config = load_config("laptop", [override, "estimate={generate_s: 1, predict_s: 1, execute_s: 1, learn_s: 1}"])
+    assert any(line.startswith("wall clock: unknown: ") and override in line for line in estimate(config))
+    with pytest.raises(InvalidInput, match=override):
+        simulate(config, TWENTY)
+
+
+def test_any_number_of_workers_is_as_good_as_one_a_program():
+    assert simulate(at(4), TWENTY, workers=10**15) == simulate(at(4), TWENTY, workers=1000)
+
+
+def test_numbers_no_float_can_hold_are_refused():
+    with pytest.raises(InvalidInput, match="too large to count with"):
+        estimate(load_config("laptop", [f"rollout.groups={10**400}"]))
+
+
+def test_a_run_that_times_no_lanes_has_no_times_to_take(tmp_path):
+    (tmp_path / "config.yaml").write_text("{}")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
+    with pytest.raises(InvalidInput, match="no times of lanes"):
+        measured(tmp_path)

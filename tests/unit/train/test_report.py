@@ -91,3 +91,28 @@ def test_the_browser_notices_what_a_report_must_not_do(page, tmp_path):
     assert "http://127.0.0.1:9/x.png" in seen.requests
     assert len(seen.problems) >= 3
     assert page.evaluate("document.images[0].naturalWidth") == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"5", "line 1 holds a int, expected an object"),
+        (b"[1]", "line 1 holds a list, expected an object"),
+        (b"\xff\xfe", "line 1 is not JSON"),
+        (b"[" * 100_000, "line 1 is not JSON"),
+        (b"{}", "not of `wmrl train` .KeyError: 'step'"),
+        (b'{"step": 1, "eval": 5}', "not of `wmrl train`"),
+    ],
+)
+def test_a_damaged_log_is_one_sentence(tmp_path, line, message):
+    (tmp_path / "config.yaml").write_text("{}")
+    (tmp_path / "metrics.jsonl").write_bytes(line + b"\n")
+    with pytest.raises(InvalidInput, match=message):
+        write_report(tmp_path)
+
+
+def test_a_folder_is_no_log(tmp_path):
+    (tmp_path / "config.yaml").write_text("{}")
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(InvalidInput, match=r"metrics\.jsonl cannot be read"):
+        write_report(tmp_path)

@@ -173,6 +173,7 @@ def test_long_rows_are_cut_or_left_out_and_counted():
         ("", "holds no conversation"),
         ("\n\n", "holds no conversation"),
         ("{", "line 1 is not JSON"),
+        ("[" * 100_000, "line 1 is not JSON"),
         ('\n{"text": "x"}', "line 2 holds 'text': expected 'messages'"),
         ("[1]", "line 1 holds list: expected 'messages'"),
         ('{"prompt": "x"}', "line 1 holds 'prompt': expected"),
@@ -241,6 +242,13 @@ def test_a_run_can_be_learned_from(recorded, folder, tmp_path):
     assert out.is_dir()
     losses = [m["loss"] for m in metrics(tmp_path / "out")]
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_line_separator_of_unicode_is_part_of_a_text(tiny, tmp_path):
+    file = tmp_path / "talk.jsonl"
+    record = {"prompt": "a\u2028b\x85", "completion": "c"}
+    file.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert len(conversations(file, tiny[1])) == 1
 
 
 def test_runs_that_cannot_be_learned_from_are_refused(tiny, recorded):

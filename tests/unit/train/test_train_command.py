@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 import urllib.error
+from pathlib import Path
 
 import pytest
 import yaml
@@ -55,6 +56,13 @@ def test_dry_run_prints_the_resolved_configuration_memory_and_cost(wmrl, tmp_pat
         (["train", "laptop", "policy.model=nowhere"], "No model in 'nowhere'"),
         (["train", "laptop", "policy.engine=openai"], "policy.engine='openai'"),
         (["train", "laptop", "policy.model=smollm2"], "wmrl model fetch smollm2"),
+        (["train", "laptop", "--like", "dir"], "--like 'dir' is for --dry-run"),
+        (["train", "laptop", "--dry-run", "--run-dir", "/"], "--run-dir '/' ends in no name"),
+        (["train", "laptop", "--dry-run", "--run-dir", "."], "--run-dir '.' ends in no name"),
+        (["train", "laptop", "--dry-run", "--run-dir", ".."], "--run-dir '..' ends in no name"),
+        (["train", "laptop", "--resume", "--run-dir", "a/.."], "--run-dir 'a/..' ends in no name"),
+        (["train", "laptop", "--dry-run", "--run-dir", "a b"], "--run-dir 'a b' ends in no name"),
+        (["train", "laptop", "--dry-run", "run.name=.."], "run.name='..'"),
         (["report", "nowhere"], "holds no run"),
         (["model", "fetch", "gpt9"], "cannot be fetched"),
     ],
@@ -95,6 +103,14 @@ def test_a_damaged_model_or_an_absent_device_is_one_sentence(tmp_path, damage, d
     with pytest.raises(InvalidInput, match=message) as raised:
         load_model(model, device=device)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("folder", ["2024", "null/true", "a: b/.hidden", "\u00e9\u00df/\U0001f600/x", "-1/-2"])
+def test_a_run_may_lie_in_a_folder_that_yaml_would_read_otherwise(wmrl, folder):
+    status, out, err = wmrl("train", "laptop", "--dry-run", f"--run-dir=./{folder}")
+    assert status == 0, err
+    run = yaml.safe_load(out)["run"]
+    assert (run["dir"], run["name"]) == (str(Path(folder).parent), Path(folder).name)
 
 
 NUMBERS = ("EISDIR", "ENOTDIR", "EEXIST", "ENOENT", "ENAMETOOLONG", "EPERM", "ENOSPC", "EACCES")

@@ -155,6 +155,10 @@ def test_the_command_evaluates_reports_and_goes_on(stove, tmp_path):
         (("--env", "LIBERO-Long-v0", "--turns", 3), "--turns says nothing in LIBERO-Long-v0"),
         (("--suite", "libero_90"), "--suite says nothing in MLEDojo-v0"),
         (("--env", "LIBERO-Long-v0", "--k", 0), "--k 0: expected at least 1"),
+        (("--env", "LIBERO-Long-v0", "--tasks", ","), "--tasks ',': expected indices or names"),
+        (("--env", "LIBERO-Long-v0", "--init-states", "1,x"), "--init-states '1,x': expected"),
+        (("--env", "LIBERO-Long-v0", "--init-states", "0,,1"), "--init-states '0,,1': expected"),
+        (("--env", "LIBERO-Long-v0", "--init-states", "\u00b2"), "--init-states '\u00b2': expected"),
         (("--env", "LIBERO-Long-v0", "--execute-horizon", 2), "--execute-horizon says nothing for a function"),
     ],
 )
@@ -169,3 +173,4 @@ def test_an_agent_that_is_not_there_is_refused(stove, tmp_path):
 def test_tasks_are_indices_or_names(stove):
     assert eval_run.parse_tasks(None, "libero_10") == (0,)
     assert eval_run.parse_tasks("7, KITCHEN_SCENE3_x", "libero_10") == (7, "KITCHEN_SCENE3_x")
+    assert eval_run.parse_tasks("--5,\u00b2,-1", "libero_10") == ("--5", "\u00b2", -1)  # refused by name, as no such task

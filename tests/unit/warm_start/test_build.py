@@ -83,7 +83,7 @@ def test_only_what_the_policy_writes_has_labels(briefs):
         assert parts[2][0] in ("# ran, again\n", "# failed, again\n")
 
 
-@pytest.mark.parametrize("bad", [{"steps": 0}, {"batch": -1}, {"programs": 1.5}])
+@pytest.mark.parametrize("bad", [{"steps": 0}, {"batch": -1}, {"programs": 1.5}, {"seed": -1}, {"seed": 2**63}])
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(InvalidInput, match=next(iter(bad))):
         WarmStartConfig(**bad)

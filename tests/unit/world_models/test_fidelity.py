@@ -175,10 +175,48 @@ def test_a_corpus_is_read_and_bad_ones_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--model", "oracle"], ["--model", "simulator"], ["--corpus", "nowhere.jsonl"], ["--fresh", "-1"]],
+    [
+        ["--model", "oracle"],
+        ["--model", "simulator"],
+        ["--corpus", "nowhere.jsonl"],
+        ["--fresh", "-1"],
+        ["--tasks", ","],
+        ["--tasks", ""],
+    ],
 )
 def test_bad_arguments_are_one_sentence(arguments):
     from wmrl_train.cli import app
 
     result = CliRunner().invoke(app, ["fidelity", *arguments])
     assert isinstance(result.exception, InvalidInput)
+
+
+RECORD = {
+    "code": "x = '\u2028\x85'", "task": "animals-five", "status": "infra_error", "stderr": "", "origin": "grammar", "tier": "docker",
+    "timeout_s": 20.0, "wall_s": 1.0, "cpu_s": 1.0, "exit_code": 1, "max_rows": None, "raw_score": None, "problem": None, "fault": None,
+}  # fmt: skip
+
+
+def test_a_program_with_a_line_separator_of_unicode_is_one_record(tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text("\n" + json.dumps(RECORD, ensure_ascii=False) + "\r\n", encoding="utf-8")
+    assert fidelity_run.load_corpus(corpus) == ([], [])  # nothing to measure in a failure of ours, and nothing refused
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("c.jsonl", b"\xff\xfe\x00", "cannot be read"),
+        ("c.jsonl.xz", b"not compressed", "cannot be read"),
+        ("c.jsonl.xz", lzma.compress(b"[1]")[:-9], "cannot be read"),
+        ("c.jsonl", b"\n[1]\n", "line 2: .*an object; got a list"),
+        ("c.jsonl", b"[" * 100_000, "line 1: "),
+        ("c.jsonl", b'{"code": "x"}', "it lacks 'task'"),
+        ("c.jsonl", json.dumps(RECORD | {"status": "fine"}).encode(), "it has status='fine'"),
+        ("c.jsonl", json.dumps(RECORD | {"cpu_s": "fast"}).encode(), "it has cpu_s='fast'"),
+    ],
+)
+def test_a_corpus_that_is_none_is_one_sentence(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InvalidInput, match=message):
+        fidelity_run.load_corpus(tmp_path / name)

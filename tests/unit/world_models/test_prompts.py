@@ -29,5 +29,12 @@ def test_the_shared_prefix_layout_shares_its_prefix_and_the_paper_layout_starts_
     assert all(p.startswith(f"CHECK {c}") and p.endswith(case) for c, p in zip(ALL_CHECKS, paper, strict=True))
 
 
+def test_lines_are_numbered_as_python_counts_them():
+    code = "a = '\u2028\x0c\x0b\x85'\r\nb = 1\rc = 2\n"
+    assert prompts.numbered(code) == "001 a = '\u2028\x0c\x0b\x85'\n002 b = 1\n003 c = 2"
+    assert prompts.numbered("") == "001 "
+    assert prompts.numbered("a\n\n") == "001 a\n002 "
+
+
 def test_the_context_given_to_a_prompt_holds_no_answers():
     assert "private" not in prompts.system_prompt({}) + script().overview

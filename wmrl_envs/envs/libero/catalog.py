@@ -67,6 +67,15 @@ def tasks(suite: str = "libero_10") -> list[LiberoTask]:
     return [LiberoTask(suite, i, name, instruction_of(name), folder / f"{name}.bddl") for i, name in enumerate(names)]
 
 
+def index_or_name(text: str) -> int | str:
+    """A task as a user writes it: whole numbers are indices, anything else is a name or an instruction.
+
+    >>> index_or_name("7"), index_or_name("--5"), index_or_name("²")
+    (7, '--5', '²')
+    """
+    return int(text) if re.fullmatch("-?[0-9]{1,9}", text) else text  # str.isdigit takes superscripts, int does not
+
+
 def find_task(task: int | str, suite: str = "libero_10") -> LiberoTask:
     """A task by index (0-based), name or instruction."""
     known = tasks(suite)

@@ -41,7 +41,10 @@ def parse_tasks(text: str | None, suite: str) -> tuple[int | str, ...]:
     """Tasks given as indices or names with commas between; None: all of the suite."""
     if text is None:
         return tuple(range(len(catalog.tasks(suite))))
-    return tuple(int(t) if t.lstrip("-").isdigit() else t for t in map(str.strip, text.split(",")) if t)
+    chosen = tuple(catalog.index_or_name(t) for t in map(str.strip, text.split(",")) if t)
+    if not chosen:
+        raise InvalidInput(f"--tasks {text!r}: expected indices or names of tasks with commas between.")
+    return chosen
 
 
 def evaluate_agent(
