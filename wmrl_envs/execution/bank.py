@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import lzma
@@ -71,7 +72,8 @@ class ExecutionBank:
             part.write_bytes(data)
             part.replace(path)
         except OSError as error:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink()
             raise InvalidInput(f"The execution bank {path} cannot be written ({error.strerror}): give another place.") from None
 
     @property
@@ -151,11 +153,12 @@ def _conditions(header: Any) -> dict[str, Any]:
     return header
 
 
+_STATUSES = [status.value for status in ExecutionStatus if status is not ExecutionStatus.INFRA_ERROR]
 _TEXT, _OPTIONAL_TEXT = (lambda v: isinstance(v, str)), (lambda v: v is None or isinstance(v, str))
 _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {  # of a record
     "code": (_TEXT, "a text"),
     "stderr": (_TEXT, "a text"),
-    "status": (lambda v: v in set(ExecutionStatus) - {ExecutionStatus.INFRA_ERROR}, "the status of an execution"),
+    "status": (lambda v: v in _STATUSES, "the status of an execution"),
     "exit_code": (lambda v: v is None or type(v) is int, "a whole number or null"),
     **dict.fromkeys(("wall_s", "cpu_s", "peak_memory_mb"), (lambda v: _finite(v) and v >= 0, "a number of at least 0")),
 }

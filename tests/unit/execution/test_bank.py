@@ -133,7 +133,7 @@ GOOD = RECORDS[0]
 @pytest.mark.parametrize("data", [None, ["one"], "one", {"one": 5}, {"one": None}])
 def test_a_header_without_fingerprints_is_refused(tmp_path, data):
     (tmp_path / "x.jsonl.xz").write_bytes(packed({"format": 1, "data": data}))
-    with pytest.raises(InvalidInput, match="x.jsonl.xz is not an execution bank .line 1: data="):
+    with pytest.raises(InvalidInput, match=r"x\.jsonl\.xz is not an execution bank .line 1: data="):
         ExecutionBank(tmp_path / "x.jsonl.xz")
 
 
@@ -152,7 +152,7 @@ def test_a_header_without_fingerprints_is_refused(tmp_path, data):
 )  # fmt: skip
 def test_a_damaged_record_is_refused_by_its_line(tmp_path, record):
     (tmp_path / "x.jsonl.xz").write_bytes(packed(HEADER, GOOD, GOOD, record))  # equal executions are one
-    with pytest.raises(InvalidInput, match="x.jsonl.xz is not an execution bank .line 4: "):
+    with pytest.raises(InvalidInput, match=r"x\.jsonl\.xz is not an execution bank .line 4: "):
         ExecutionBank(tmp_path / "x.jsonl.xz")
 
 
