@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wmrl_envs.correction.scores import check_positive, check_scores, per_pair
+from wmrl_envs.correction.scores import check_number, check_positive, check_scores, per_pair
+from wmrl_envs.errors import InvalidInput
 
 Action = Literal["none", "raise", "freeze", "stop"]
 
@@ -37,7 +38,8 @@ class AnchorAudit:
 
     def __init__(self, window: int = 512, baseline: int = 32, slack: float = 0.75, threshold: float = 8.0):
         check_positive(window=window, baseline=baseline)
-        self.window, self.baseline, self.slack, self.threshold = window, baseline, slack, threshold
+        self.window, self.baseline = window, baseline
+        self.slack, self.threshold = check_number("slack", slack, 0.0), check_number("threshold", threshold, 1e-9)
         self.drift, self.broken = 0.0, 0.0
         self._rows: deque[tuple[float, float, Any, Any]] = deque(maxlen=window)  # calibrated, true, group, task
         self._first: list[float] = []  # the favourites' residuals in the baseline groups
@@ -53,6 +55,8 @@ class AnchorAudit:
         and `broken` looks at differences within the group alone.
         """
         c, t = check_scores(calibrated, "calibrated", None), check_scores(true, "true", None)
+        if c.shape != t.shape:
+            raise InvalidInput(f"calibrated {c.shape}, true {t.shape}: expected the same shape.")
         groups, tasks = per_pair(group, c.shape), per_pair(task, c.shape)
         rows = list(zip(c.ravel().tolist(), t.ravel().tolist(), groups, tasks, strict=True))
         self._rows.extend(rows)
@@ -152,7 +156,9 @@ class AnchorAudit:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.drift, self.broken, self._first = state["drift"], state["broken"], list(state["first"])
+        self.drift, self.broken = (check_number(name, state[name], 0.0) for name in ("drift", "broken"))
+        self._first = check_scores(state["first"], "first", None).tolist()
+        check_scores([row[:2] for row in state["rows"]], "rows", None)
         self._rows = deque((tuple(row) for row in state["rows"]), maxlen=self.window)
 
 

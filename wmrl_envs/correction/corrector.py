@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -159,10 +160,16 @@ class Corrector:
         Returns:
             Shape (m, n); each row sums to 0.
         """
-        mask = np.asarray(is_anchor, dtype=bool)
+        mask = _mask(is_anchor)
         cal = np.atleast_2d(self.calibrate(predicted, tasks))
-        real = np.atleast_2d(np.asarray(true, dtype=float))
-        if cal.shape != real.shape or mask.shape != cal.shape[:1]:
+        try:
+            real = np.atleast_2d(np.asarray(true, dtype=float))
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"true={true!r:.100}: expected numbers of the shape of predicted {cal.shape}, NaN where not known."
+            ) from None
+        share = None if propensity is None else _propensities(propensity, mask)
+        if cal.ndim != 2 or cal.shape != real.shape or mask.shape != cal.shape[:1]:
             raise InvalidInput(
                 f"predicted {cal.shape}, true {real.shape}, is_anchor {mask.shape}: expected (m, n), (m, n) and (m,)."
             )
@@ -173,7 +180,7 @@ class Corrector:
         if freeze:
             return np.where(mask[:, None], a_real, 0.0) / max(int(mask.sum()), 1)
         if self._rule(mask, cal.shape[1]) == "cv":
-            return self._control_variate(a_wm, a_real, mask, propensity)
+            return self._control_variate(a_wm, a_real, mask, share)
         return self.weights(mask)[:, None] * np.where(mask[:, None], a_real, a_wm)
 
     def _control_variate(self, a_wm: np.ndarray, a_real: np.ndarray, mask: np.ndarray, propensity: Any) -> np.ndarray:
@@ -182,7 +189,7 @@ class Corrector:
         if not mask.any():
             return a_wm / m
         lam = self.fusion_weight.control_coefficient
-        share = np.full(m, 1 / mask.sum()) if propensity is None else 1 / (m * np.asarray(propensity, dtype=float))
+        share = np.full(m, 1 / mask.sum()) if propensity is None else 1 / (m * np.where(mask, propensity, 1.0))
         return lam * a_wm / m + np.where(mask[:, None], share[:, None] * (a_real - lam * a_wm), 0.0)
 
     def _rule(self, mask: np.ndarray, n: int) -> str:
@@ -221,7 +228,40 @@ class Corrector:
                 "audit": None if self.audit is None else self.audit.state_dict()}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.recalibrator.load_state_dict(state["recalibrator"])
-        self.fusion_weight.load_state_dict(state["fusion_weight"])
-        if self.audit is not None and state["audit"] is not None:
-            self.audit.load_state_dict(state["audit"])
+        """The inverse of `state_dict`.
+
+        Raises:
+            InvalidInput: it is not one; then nothing is changed.
+        """
+        loaded = deepcopy(self)
+        try:
+            loaded.recalibrator.load_state_dict(state["recalibrator"])
+            loaded.fusion_weight.load_state_dict(state["fusion_weight"])
+            if loaded.audit is not None and state["audit"] is not None:
+                loaded.audit.load_state_dict(state["audit"])
+            low, high = self.score_range or (-1e6, 1e6)
+            mapped = check_scores(loaded.calibrate(np.linspace(low, high, 101)), "the map", self.score_range)
+            if (np.diff(mapped) < 0).any() or not 1 <= loaded.rho <= self.fusion_weight.w_max:
+                raise ValueError("a map that falls, or a weight out of its range")
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InvalidInput(
+                f"No state of a Corrector ({type(error).__name__}: {error}): expected what state_dict() gave."
+            ) from None
+        self.__dict__.update(loaded.__dict__)
+
+
+def _mask(is_anchor: Any) -> np.ndarray:
+    mask = np.asarray(is_anchor)
+    if mask.dtype != bool and not (mask.dtype.kind in "iu" and np.isin(mask, (0, 1)).all()):
+        raise InvalidInput(f"is_anchor={is_anchor!r:.100}: expected True or False, one a group.")
+    return mask.astype(bool)
+
+
+def _propensities(propensity: Any, mask: np.ndarray) -> np.ndarray:
+    """The probability with which each group was to be an anchor."""
+    share = check_scores(propensity, "propensity", (0.0, 1.0))
+    if share.shape != mask.shape:
+        raise InvalidInput(f"propensity of shape {share.shape}: expected {mask.shape}, one a group.")
+    if (share[mask] == 0).any():
+        raise InvalidInput(f"propensity={share.tolist()}: an anchor group cannot have had probability 0.")
+    return share

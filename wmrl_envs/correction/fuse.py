@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from wmrl_envs.correction.moments import PairWindow
-from wmrl_envs.correction.scores import check_positive, check_scores, per_pair
+from wmrl_envs.correction.scores import check_number, check_positive, check_scores, per_pair
 from wmrl_envs.errors import InvalidInput
 
 _NO_SPREAD = 1e-9  # a variance of true scores below this is no yardstick
@@ -60,9 +60,7 @@ class FusionWeight:
 
     def __init__(self, min_pairs: int = 200, window: int = 512, w_max: float = 4.0):
         check_positive(min_pairs=min_pairs, window=window)
-        if not (np.isfinite(w_max) and w_max >= 1):
-            raise InvalidInput(f"w_max={w_max!r}: expected a finite number of at least 1.")
-        self.min_pairs, self.w_max = min_pairs, float(w_max)
+        self.min_pairs, self.w_max = min_pairs, check_number("w_max", w_max, 1.0)
         self.eta2: float | None = None
         self.eta2_cal: float | None = None
         self.pairs = PairWindow(window)

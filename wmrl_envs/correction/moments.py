@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from wmrl_envs.errors import InvalidInput
+
 
 class PairWindow:
     """The latest `size` pairs (residual, true score, group) in a ring, O(1) insertion.
@@ -93,4 +95,6 @@ class PairWindow:
         self.n_seen, self._n_groups = state["n_seen"], state["n_groups"]
         self._codes = dict(state["codes"])
         n = min(self.n_seen, self.size)
+        if n < 0 or {len(state[name]) for name in ("residual", "true", "group")} != {n}:
+            raise InvalidInput(f"A window of {self.n_seen} pairs with other numbers of residuals, scores or groups.")
         self._residual[:n], self._true[:n], self._group[:n] = state["residual"], state["true"], state["group"]

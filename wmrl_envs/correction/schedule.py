@@ -36,7 +36,7 @@ class AnchorSchedule:
     def __init__(
         self, fraction: float = 0.125, min_groups: int = 1, seed: int = 0, *, stratify: bool = False, adaptive: bool = False
     ):
-        if not (np.isfinite(fraction) and 0 <= fraction <= 1):
+        if not isinstance(fraction, (int, float, np.number)) or not 0 <= fraction <= 1:
             raise InvalidInput(f"anchor fraction {fraction!r}: expected a number in [0, 1].")
         if isinstance(min_groups, bool) or not isinstance(min_groups, (int, np.integer)) or min_groups < 0:
             raise InvalidInput(f"min_groups={min_groups!r}: expected a whole number of at least 0.")
@@ -70,6 +70,9 @@ class AnchorSchedule:
             if len(tasks) != n_groups:
                 raise InvalidInput(f"{len(tasks)} tasks for {n_groups} groups: expected one a group.")
             tasks = per_pair(tasks, (n_groups,))  # plain labels, also from an array: they go into the state
+        for name, value in (("n_groups", n_groups), ("min_groups", self.min_groups if min_groups is None else min_groups)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+                raise InvalidInput(f"{name}={value!r}: expected a whole number of at least 0.")
         if n_groups == 0:
             return np.zeros(0, dtype=bool), np.zeros(0)
         least = min(self.min_groups if min_groups is None else min_groups, n_groups)

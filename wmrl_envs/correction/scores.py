@@ -54,6 +54,21 @@ def check_positive(**values: Any) -> None:
             raise InvalidInput(f"{name}={value!r}: expected a whole number of at least 1.")
 
 
+def check_number(name: str, value: Any, low: float, high: float = float("inf")) -> float:
+    """`value` as a float in [low, high], both finite ends included."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float, np.integer, np.floating))
+        or not low <= value <= high
+        or value == float("inf")
+    ):
+        raise InvalidInput(
+            f"{name}={value!r}: expected a finite number of at least {low:g}"
+            + (f" and at most {high:g}." if high < float("inf") else ".")
+        )
+    return float(value)
+
+
 def per_pair(labels: Any, shape: tuple[int, ...]) -> list[Any]:
     """Labels (a group id, a task) of pairs of the given shape, one a pair: a scalar for all, one a row, or one a pair."""
     size = int(np.prod(shape))
@@ -68,4 +83,11 @@ def per_pair(labels: Any, shape: tuple[int, ...]) -> list[Any]:
 
 
 def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
+    label = label.item() if isinstance(label, np.generic) else label
+    try:
+        hash(label)
+    except TypeError:
+        raise InvalidInput(
+            f"label {label!r:.100}: expected a number or a text, one for all, one a group, or one a pair."
+        ) from None
+    return label

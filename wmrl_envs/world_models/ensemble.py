@@ -26,6 +26,8 @@ class EnsembleWorldModel:
     the mean until 30 of them are there. The spread (standard deviation of the members' scores) is in `details["spread"]`;
     status and feedback are those of the member whose score is closest to the combined one.
 
+    A member that fails for reasons of ours has no say in that prediction; where all fail, so does the ensemble.
+
     Args:
         members: outcome models; those that learn are updated too.
         combine: how.
@@ -59,7 +61,9 @@ class EnsembleWorldModel:
         weights = self.weights
         combined = [self._combined([a[i] for a in answers], weights) for i in range(len(solutions))]
         for context, outcome in zip(contexts, combined, strict=True):
-            spread = outcome.details["spread"]
+            spread = outcome.details.get("spread")
+            if spread is None:
+                continue
             self._spread[context.task] = spread + KEPT * (self._spread.get(context.task, spread) - spread)
         return combined
 
@@ -72,9 +76,20 @@ class EnsembleWorldModel:
         for member, answer in zip(self.members, answers, strict=True):
             if len(answer) != len(solutions):
                 raise InvalidInput(f"{type(member).__name__} gave {len(answer)} predictions for {len(solutions)} solutions.")
+            for outcome in answer:
+                if not isinstance(outcome, Outcome) or not 0 <= outcome.score <= 1:
+                    raise InvalidInput(
+                        f"{type(member).__name__} predicted {outcome!r:.200}: expected an Outcome with a score in [0, 1]."
+                    )
         return answers
 
     def _combined(self, outcomes: list[Outcome], weights: np.ndarray) -> Outcome:
+        sound = [i for i, o in enumerate(outcomes) if not o.is_infra_error]
+        if not sound:
+            return outcomes[0]
+        if len(sound) < len(outcomes):
+            outcomes, weights = [outcomes[i] for i in sound], weights[sound]
+            weights = weights / weights.sum() if weights.sum() > 0 else np.full(len(sound), 1 / len(sound))
         scores = np.array([o.score for o in outcomes])
         score = float(scores.min()) if self.combine == "worst" else float(np.clip(scores @ weights, 0.0, 1.0))
         nearest = outcomes[int(np.abs(scores - score).argmin())]

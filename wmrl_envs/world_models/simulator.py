@@ -184,6 +184,8 @@ class SimulatorWorldModel:
                 made = self.engine.generate(batch, sampling, seeds)
                 if len(made) != len(batch):
                     raise InfrastructureError(f"the engine gave {len(made)} answers to {len(batch)} prompts")
+                if not all(isinstance(getattr(g, "text", None), str) for g in made):
+                    raise InfrastructureError("the engine gave an answer without text")
             except InvalidInput:
                 raise
             except Exception as failure:  # whatever an engine may raise is a failure of the infrastructure, never of the agent

@@ -177,6 +177,11 @@ class StaticWorldModel:
         for solution, context, outcome in zip(solutions, contexts, outcomes, strict=True):
             if outcome.source == "predicted" or outcome.is_infra_error:
                 continue
+            if not (0 <= outcome.score <= 1 and 0 <= outcome.cpu_s < math.inf):
+                raise InvalidInput(
+                    f"An executed outcome with score={outcome.score!r}, cpu_s={outcome.cpu_s!r}: expected a score in [0, 1] and seconds of "
+                    "at least 0; nothing was learnt from it."
+                )
             self._learn(self._analysis(solution, context), context, outcome)
 
     def _learn(self, analysis: Analysis, context: TaskContext, outcome: Outcome) -> None:
@@ -211,11 +216,28 @@ class StaticWorldModel:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`."""
-        self._rules = {str(k): [float(x) for x in v] for k, v in state["rules"].items()}
-        self._base = [float(x) for x in state["base"]]
-        self._cost = {str(k): [float(x) for x in v] for k, v in state["cost"].items()}
-        self._quality.load_state_dict(state["quality"])
+        """The inverse of `state_dict`.
+
+        Raises:
+            InvalidInput: it is not one; then nothing is changed.
+        """
+        try:
+            rules, cost = ({str(k): _pair(v) for k, v in state[name].items()} for name in ("rules", "cost"))
+            base = _pair(state["base"])
+            self._quality.load_state_dict(state["quality"])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InvalidInput(
+                f"No state of a StaticWorldModel ({type(error).__name__}: {error}): expected what state_dict() gave."
+            ) from None
+        self._rules, self._cost, self._base = rules, cost, base
+
+
+def _pair(values: Any) -> list[float]:
+    """A sum and a count."""
+    total, count = (float(v) for v in values)
+    if not (math.isfinite(total) and 0 <= count < math.inf):
+        raise ValueError(f"a sum of {total} over {count}")
+    return [total, count]
 
 
 def _strongest(findings: Sequence[Finding], confidence: Any) -> dict[str, float]:

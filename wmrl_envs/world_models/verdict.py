@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from wmrl_envs.text import clean
+
 MAX_TEXT = 4000  # characters kept of any text of a verdict
 # Characters a schema-bound answer may give to a text: a weak model that rambles would else reach the end of its tokens before that
 # of the object, and the score comes last.
@@ -56,13 +58,13 @@ class Verdict(BaseModel):
     @field_validator("error_type", "env_feedback", mode="before")
     @classmethod
     def _text(cls, value: Any) -> Any:
-        text = "" if value is None else str(value).strip()
+        text = "" if value is None else clean(str(value)).strip()
         return None if text.lower() in ("", "null", "none", "n/a") else text[:MAX_TEXT]
 
     @field_validator("reason", mode="before")
     @classmethod
     def _reason(cls, value: Any) -> str:
-        return "" if value is None else str(value)[:MAX_TEXT]
+        return "" if value is None else clean(str(value))[:MAX_TEXT]
 
 
 def _number(value: Any) -> float | None:

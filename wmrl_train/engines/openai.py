@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import math
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -20,6 +21,7 @@ from typing import Any
 from wmrl_envs.engine import Generation, Prompt, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.retries import server_retries
+from wmrl_envs.text import clean
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,9 @@ class OpenAIEngine:
         concurrency: int = 16,
         max_context: int | None = None,
     ):
+        for name, value in (("attempts", attempts), ("concurrency", concurrency)):
+            if value < 1:
+                raise InvalidInput(f"OpenAIEngine({name}={value!r}): expected at least 1.")
         self.model, self.tokenizer, self.version = model, tokenizer, 0
         self._url, self._key = checked_url(base_url, f"OpenAIEngine(base_url={base_url!r})"), checked_key(api_key)
         self._timeout_s = timeout_s
@@ -119,7 +124,10 @@ class OpenAIEngine:
             ids = self.tokenizer.encode(text, add_special_tokens=False) if self.tokenizer is not None else ()
         if len(logprobs) != len(ids):
             logprobs = []
-        return Generation(tuple(ids), tuple(float(p) for p in logprobs), text, finish)  # type: ignore[arg-type]
+        scores = tuple(float(p) for p in logprobs)
+        if not all(isinstance(i, int) for i in ids) or not all(math.isfinite(p) for p in scores):
+            raise ValueError("token ids or log-probabilities that are no numbers")
+        return Generation(tuple(ids), scores, text, finish)  # type: ignore[arg-type]
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         request = urllib.request.Request(self._url + path, json.dumps(body).encode(), self._headers())
@@ -127,8 +135,11 @@ class OpenAIEngine:
             with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
                 return json.loads(response.read())
         except urllib.error.HTTPError as error:
-            detail = error.read(500).decode(errors="replace")
-            if error.code == 429 or error.code >= 500:
+            try:
+                detail = error.read(500).decode(errors="replace")
+            except (OSError, http.client.HTTPException):
+                detail = "(and nothing more)"
+            if error.code in (408, 429) or error.code >= 500:
                 raise _Transient(f"The server at {self._url} answered {error.code}: {detail}") from None
             hint = " (a shorter context_tokens or rollout.max_context may help)" if "context" in detail else ""
             raise InvalidInput(f"The server at {self._url} refused the request with {error.code}: {detail}{hint}") from None
@@ -188,4 +199,4 @@ def _text(content: Any) -> str:
         content = "".join(part["text"] for part in content if part.get("type") == "text")
     if not isinstance(content, str):
         raise TypeError(f"content of type {type(content).__name__}")
-    return content
+    return clean(content)

@@ -123,6 +123,21 @@ def test_an_empty_audit_has_nothing_to_say():
     )
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: AnchorAudit(slack=float("nan")), "slack=nan"),
+        (lambda: AnchorAudit(threshold=0), "threshold=0"),
+        (lambda: AnchorAudit(threshold="a"), "threshold='a'"),
+        (lambda: AnchorAudit().update([0.1, 0.2], [0.1]), "the same shape"),
+        (lambda: AnchorAudit().update(np.zeros((2, 2)), np.zeros(4)), "the same shape"),
+    ],
+)
+def test_bad_input_is_one_sentence(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
 def test_state_round_trip():
     a, b = AnchorAudit(), AnchorAudit()
     feed(a, np.random.default_rng(0), 50)

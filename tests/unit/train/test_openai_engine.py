@@ -95,6 +95,8 @@ def test_messages_and_schema_use_the_chat_route(server):
 NONSENSE = [
     "not json", "<html>", "[]", "3", {"error": "x"}, {"choices": []}, {"choices": [{"text": 5, "message": {"content": 5}}]},
     {"choices": [{"text": "x", "logprobs": {"token_logprobs": [None]}, "token_ids": [1]}]}, {"choices": [{"text": "x", "logprobs": [1]}]},
+    {"choices": [{"text": "x", "message": {"content": 7}, "token_ids": "abc"}]}, {"choices": [{"text": "x", "message": {}, "token_ids": [[1]]}]},
+    408,
     b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"",
 ]  # fmt: skip
 
@@ -112,6 +114,11 @@ def test_a_server_that_only_answers_nonsense_is_an_infrastructure_failure(server
     for prompt in ([1], [{"role": "user", "content": "yo"}]):
         with pytest.raises(InfrastructureError, match=r"The server at|No usable answer"):
             engine(server, attempts=2).generate([prompt], Sampling())
+
+
+def test_half_characters_are_replaced(server):
+    server.statuses = ['{"choices": [{"message": {"content": "a\\ud800b"}}]}']
+    assert engine(server).generate([[{"role": "user", "content": "yo"}]], Sampling())[0].text == "a?b"
 
 
 def test_content_in_parts_is_joined(server):

@@ -32,6 +32,23 @@ def test_mean_worst_and_spread():
     assert mean.details["member_scores"] == [0.2, 0.6]
 
 
+def test_a_member_that_fails_for_reasons_of_ours_has_no_say():
+    class Lost(Fixed):
+        def predict(self, solutions, contexts):
+            return [Outcome(ExecutionStatus.INFRA_ERROR, source="predicted")] * len(solutions)
+
+    for combine in ("mean", "worst", "stacking"):
+        outcome = EnsembleWorldModel([Fixed(lambda code: 0.5), Lost(None)], combine).predict([program("a")], [tabular()])[0]
+        assert (outcome.status, outcome.score) == (ExecutionStatus.OK, 0.5)
+    assert EnsembleWorldModel([Lost(None)] * 2).predict([program("a")], [tabular()])[0].is_infra_error
+
+
+@pytest.mark.parametrize("score", [float("nan"), 5.0, -1.0])
+def test_a_score_that_is_none_is_refused(score):
+    with pytest.raises(InvalidInput, match="expected an Outcome with a score in"):
+        EnsembleWorldModel([Fixed(lambda code: score)]).predict([program("a")], [tabular()])
+
+
 def test_the_spread_of_a_task_is_where_the_members_lately_disagreed():
     ensemble = EnsembleWorldModel([Fixed(lambda code: 0.2), Fixed(lambda code: 0.6)])
     assert ensemble.spread(tabular().task) == 0
