@@ -100,7 +100,7 @@ def test_the_browser_notices_what_a_report_must_not_do(page, tmp_path):
         (b"[1]", "line 1 holds a list, expected an object"),
         (b"\xff\xfe", "line 1 is not JSON"),
         (b"[" * 100_000, "line 1 is not JSON"),
-        (b"{}", "not of `wmrl train` .KeyError: 'step'"),
+        (b'{"reward/executed": 1}', "not of `wmrl train` .KeyError: 'step'"),
         (b'{"step": 1, "eval": 5}', "not of `wmrl train`"),
     ],
 )
