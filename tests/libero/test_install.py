@@ -128,6 +128,12 @@ def test_splits_divide_the_fifty_states():
         ({"action_chunk": 2.5}, "action_chunk=2.5"),
         ({"orientation": "upside-down"}, "orientation='upside-down'"),
         ({"image_size": None, "wrist_image": True}, "image_size=None"),
+        ({"orientation": ["vertical"]}, r"orientation=\['vertical'\]"),
+        ({"suite": ["a"]}, r"suite=\['a'\]"),
+        ({"task": ["a"]}, r"task=\['a'\]"),
+        *(({"mesh_faces": v}, f"mesh_faces={v!r}") for v in (-1, "a", 0.5)),
+        *(({"texture_size": v}, f"texture_size={v!r}") for v in (-1, 0, "a", float("nan"))),
+        *(({name: "x"}, f"{name}='x'") for name in ("wrist_image", "process")),
     ],
 )
 def test_bad_arguments_are_refused_before_anything_is_built(options, words):
@@ -137,7 +143,65 @@ def test_bad_arguments_are_refused_before_anything_is_built(options, words):
 
 @pytest.mark.libero
 def test_start_states_survive_the_file(tmp_path):
-    saved = catalog.StartStates(np.ones((2, 5)), np.zeros((2, 2)), (0, 1), 0)
-    loaded = catalog.start_states(catalog.find_task(0), saved.save(tmp_path / "s.npz"))
+    task = catalog.find_task(0)
+    saved = catalog.StartStates(catalog.initial_states(task)[:2], np.zeros((2, 2)), (0, 1), 0)
+    loaded = catalog.start_states(task, saved.save(tmp_path / "s.npz"))
     assert np.array_equal(loaded.states, saved.states)
     assert loaded.settle_steps == 0
+
+
+@pytest.mark.libero
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"states": np.full((2, 5), 1.0)},
+        {"states": np.full((2, 0), 1.0)},
+        {"states": "nan"},
+        {"states": "text"},
+        {"gripper": np.full((2, 2), np.inf)},
+        {"gripper": np.zeros((2, 3))},
+        *({"settle_steps": v} for v in (-5, 10**12, np.zeros(2, int), 0.5, "ten")),
+    ],
+)
+def test_start_states_that_cannot_be_simulated_are_refused(tmp_path, change):
+    task = catalog.find_task(0)
+    states = catalog.initial_states(task)[:2]
+    if isinstance(change.get("states"), str):
+        change = {"states": states * np.nan if change["states"] == "nan" else states.astype(str)}
+    np.savez(tmp_path / "s.npz", **{"states": states, "gripper": np.zeros((2, 2)), "settle_steps": 0, **change})
+    with pytest.raises(InvalidInput, match=r"s\.npz"):
+        catalog.start_states(task, tmp_path / "s.npz")
+
+
+@pytest.mark.libero
+@pytest.mark.parametrize("damage", ["empty", "cut", "bytes", "npy", "text", "folder", "other"])
+def test_a_file_that_holds_no_start_states_is_refused(tmp_path, damage):
+    task, path = catalog.find_task(0), tmp_path / "s.npz"
+    catalog.StartStates(catalog.initial_states(task)[:9], np.zeros((9, 2)), (0,), 0).save(path)
+    whole = path.read_bytes()
+    contents = {"empty": b"", "cut": whole[: len(whole) // 2], "text": b"text", "bytes": whole[:200] + b"\0" * 99 + whole[299:]}
+    if damage in contents:
+        path.write_bytes(contents[damage])
+    elif damage == "folder":
+        path.unlink()
+        path.mkdir()
+    elif damage == "npy":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    else:
+        np.savez(path, a=1)
+    with pytest.raises(InvalidInput, match="not a file of start states"):
+        catalog.start_states(task, path)
+
+
+@pytest.mark.libero
+def test_a_simulator_that_cannot_be_built_is_a_failure_of_ours(monkeypatch):
+    def broken(scene):
+        raise ValueError("no such asset")
+
+    env = gym.make("LIBERO-Long-v0", process=False, image_size=None).unwrapped
+    monkeypatch.setattr("wmrl_envs.envs.libero_long.Simulator", broken)
+    with pytest.raises(InfrastructureError, match="ValueError: no such asset"):
+        env.reset()
+    with pytest.raises(InvalidInput, match=r"options=\[1\]"):
+        env.reset(options=[1])

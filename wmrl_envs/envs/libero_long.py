@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.libero import catalog, install
 from wmrl_envs.envs.libero.process import SimulatorProcess
 from wmrl_envs.envs.libero.simulator import ACTION_SIZE, Scene, Simulator
-from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput, WmrlError
 from wmrl_envs.info import wmrl_info
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
@@ -45,7 +45,7 @@ class _Measured(np.float64):
 
 def check_orientation(name: str) -> Orientation:
     """`name` if it is an orientation, else InvalidInput."""
-    if name not in _TURN:
+    if not isinstance(name, str) or name not in _TURN:
         raise InvalidInput(f"orientation={name!r}: expected one of {', '.join(_TURN)}.")
     return name  # type: ignore[return-value]
 
@@ -116,7 +116,11 @@ class LiberoLongEnv(ExecutableEnv):
         process: bool = True,
         render_mode: str | None = None,
     ):
-        _check_arguments(image_size, wrist_image, max_steps, action_chunk, orientation, settle_steps, render_mode)
+        _check_arguments(
+            {"image_size": image_size, "max_steps": max_steps, "action_chunk": action_chunk, "settle_steps": settle_steps,
+             "texture_size": texture_size, "mesh_faces": mesh_faces},
+            {"wrist_image": wrist_image, "process": process}, orientation, render_mode,
+        )  # fmt: skip
         install.require(render=image_size is not None)
         self.task = catalog.find_task(task, suite)
         self.start_states = catalog.start_states(self.task, init_states, settle_steps)
@@ -146,6 +150,8 @@ class LiberoLongEnv(ExecutableEnv):
 
     # -- Gymnasium ----------------------------------------------------------------------------------------------------
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        if not (options is None or isinstance(options, Mapping)):
+            raise InvalidInput(f"reset(options={options!r}): expected a dict, for example {{'init_state': 0}}.")
         super().reset(seed=seed)
         start = self.start_states
         if options and options.get("init_state") is not None:
@@ -230,14 +236,14 @@ class LiberoLongEnv(ExecutableEnv):
     def _simulate(self, method: str, *args: Any) -> Any:
         if self._lost is not None:  # a retry would run in a fresh scene, somewhere else than the episode was
             raise InfrastructureError(self._lost)
-        if self._simulator is None:
-            self._simulator = SimulatorProcess(self._scene) if self._own_process else Simulator(self._scene)
         try:
+            if self._simulator is None:
+                self._simulator = SimulatorProcess(self._scene) if self._own_process else Simulator(self._scene)
             return getattr(self._simulator, method)(*args)
-        except InvalidInput:
-            raise
         except InfrastructureError as error:
             self._lost = str(error)
+            raise
+        except WmrlError:  # the user's: a start that does not fit, an extra that is not installed
             raise
         except Exception as error:  # in this process: MuJoCo or robosuite gave up
             self._lost = f"The LIBERO simulator failed: {type(error).__name__}: {error}"
@@ -282,22 +288,29 @@ class LiberoLongEnv(ExecutableEnv):
         return np.clip(rows, -1.0, 1.0)
 
 
-def _check_arguments(
-    image_size: Any, wrist_image: Any, max_steps: Any, action_chunk: Any, orientation: Any, settle_steps: Any, render_mode: Any
-) -> None:
-    limits = {
-        "image_size": (image_size, 16, 2048),
-        "max_steps": (max_steps, 1, 10**6),
-        "action_chunk": (action_chunk, 1, 10**4),
-    }
-    limits["settle_steps"] = (settle_steps, 0, 10**4)
-    for name, (value, low, high) in limits.items():
-        if value is None and name == "image_size":
+_LIMITS = {
+    "image_size": (16, 2048),
+    "max_steps": (1, 10**6),
+    "action_chunk": (1, 10**4),
+    "settle_steps": (0, catalog.MOST_SETTLE_STEPS),
+    "texture_size": (1, 10**4),
+    "mesh_faces": (0, 10**9),
+}
+_MAY_BE_NONE = ("image_size", "texture_size", "mesh_faces")
+
+
+def _check_arguments(numbers: Mapping[str, Any], switches: Mapping[str, Any], orientation: Any, render_mode: Any) -> None:
+    for name, value in numbers.items():
+        low, high = _LIMITS[name]
+        if value is None and name in _MAY_BE_NONE:
             continue
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
             raise InvalidInput(f"{name}={value!r}: expected a whole number from {low} to {high}.")
+    for name, value in switches.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise InvalidInput(f"{name}={value!r}: expected True or False.")
     check_orientation(orientation)
-    if image_size is None and (wrist_image or render_mode):
+    if numbers["image_size"] is None and (switches["wrist_image"] or render_mode):
         raise InvalidInput("image_size=None draws no pictures: it goes with neither wrist_image=True nor a render_mode.")
     if render_mode not in (None, "rgb_array"):
         raise InvalidInput(f"render_mode={render_mode!r}: expected None or 'rgb_array'.")

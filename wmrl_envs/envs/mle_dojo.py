@@ -120,6 +120,8 @@ class MLEDojoEnv(ExecutableEnv):
         _expect_type("data_dir", data_dir, str, Path)
         own = ExecutionLimits(timeout_s=timeout_s)
         self.limits = own if limits is None else replace(limits, timeout_s=min(timeout_s, limits.timeout_s))
+        if data_dir is not None and "\0" in str(data_dir):
+            raise InvalidInput(f"data_dir={str(data_dir)!r}: expected a folder, whose name has no null character.")
         self.data_dir = None if data_dir is None else Path(data_dir).expanduser().resolve()
         self.max_turns, self.reward_mode, self.hide_score = max_turns, reward_mode, hide_score
         self.scaffold, self.max_rows, self.render_mode = scaffold, max_rows, render_mode
@@ -330,5 +332,5 @@ def _expect_type(name: str, value: Any, *kinds: type) -> None:
 
 
 def _expect_one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    if value not in allowed:
+    if not (value is None or isinstance(value, str)) or value not in allowed:  # an array equals nothing and something
         raise InvalidInput(f"{name}={value!r}: expected one of {', '.join(map(repr, allowed))}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -39,6 +40,9 @@ def episode_frames(episode: Episode, frames: int = FRAMES) -> np.ndarray:
         InvalidInput: an episode without observations, an observation without a picture, or pictures that are not all
             uint8 of one shape (h, w, 3).
     """
+    if isinstance(episode.observations, (str, bytes, Mapping)) or not hasattr(episode.observations, "__len__"):
+        kind = type(episode.observations).__name__
+        raise InvalidInput(f"An episode whose observations are of type {kind}: expected a sequence of pictures.")
     if not len(episode.observations):
         raise InvalidInput("An episode without frames cannot be scored: expected at least the observation of its reset.")
     pictures = [_picture(episode.observations[i]) for i in subsample(len(episode.observations), frames)]
@@ -59,10 +63,13 @@ def _picture(observation: Any) -> np.ndarray:
     if isinstance(observation, dict):
         if "image" not in observation:
             raise InvalidInput(
-                f"An observation with {', '.join(observation) or 'nothing'} in it: expected a picture under 'image'."
+                f"An observation with {', '.join(map(str, observation)) or 'nothing'} in it: expected a picture under 'image'."
             )
         observation = observation["image"]
-    return np.asarray(observation)
+    try:
+        return np.asarray(observation)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"A frame that is no array ({error}): expected (height, width, 3), a colour picture.") from None
 
 
 def dense_reward(progress: np.ndarray, success: np.ndarray, form: Form, k: int = 2) -> np.ndarray:

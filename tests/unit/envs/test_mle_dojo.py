@@ -5,6 +5,7 @@ import json
 import pickle
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
@@ -277,6 +278,9 @@ def test_stepping_before_reset_is_refused(make):
         ({"max_rows": 0, "scaffold": "sklearn"}, "max_rows=0"),
         ({"competition": []}, "competition"),
         ({"competition": 3}, "competition"),
+        ({"execution": np.array([1, 2]), "sandbox": None}, "execution=array([1, 2])"),
+        ({"reward_mode": np.array(["score"])}, "reward_mode=array"),
+        ({"data_dir": "a\0b"}, "data_dir='a\\x00b'"),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_was_expected(make, kwargs, message):

@@ -136,6 +136,10 @@ def test_frames_are_eight_evenly_spread_first_and_last_included():
         ([np.zeros((3, 4, 4), np.uint8)], r"shape \(3, 4, 4\)"),
         ([np.zeros((4, 4, 3))], "float64: expected uint8"),
         ([np.zeros((4, 4, 3), np.uint8), np.zeros((5, 4, 3), np.uint8)], "one size"),
+        ([[[[0, 0, 0]], [[0, 0]]]], "no array"),
+        ([None], r"shape \(\): expected"),
+        (None, "type NoneType: expected a sequence"),
+        ({"image": 1}, "type dict: expected a sequence"),
     ],
 )
 def test_frames_that_cannot_be_read_are_named(model, observations, message):

@@ -18,6 +18,7 @@ import numpy as np
 from wmrl_envs.envs.libero.install import package_root
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 
+MOST_SETTLE_STEPS = 10**4
 TRAIN_STATES = 16  # of the 50 official initial states of a task, the first 16 are for training, the others unseen
 
 
@@ -57,7 +58,7 @@ def suites() -> list[str]:
 
 def tasks(suite: str = "libero_10") -> list[LiberoTask]:
     """The tasks of a suite in the official order."""
-    names = _task_map().get(suite)
+    names = _task_map().get(suite) if isinstance(suite, str) else None
     if names is None:
         known = [s for s in ("libero_10", "libero_90", "libero_goal", "libero_object", "libero_spatial") if s in _task_map()]
         raise InvalidInput(
@@ -82,7 +83,7 @@ def find_task(task: int | str, suite: str = "libero_10") -> LiberoTask:
     if isinstance(task, (int, np.integer)) and not isinstance(task, bool):
         if 0 <= task < len(known):
             return known[int(task)]
-    else:
+    elif isinstance(task, str):
         for candidate in known:
             if task in (candidate.name, candidate.instruction):
                 return candidate
@@ -137,7 +138,7 @@ class StartStates:
 def start_states(task: LiberoTask, init_states: str | Path | Iterable[int] = "train", settle_steps: int = 10) -> StartStates:
     """Start states by split ("train": first 16, "unseen": the others, "all"), by list of indices, or from an .npz of `StartStates.save`."""
     if isinstance(init_states, Path) or (isinstance(init_states, str) and init_states.endswith(".npz")):
-        return _load(Path(init_states))
+        return _load(Path(init_states), task)
     states = initial_states(task)
     everything = range(len(states))
     splits = {"train": everything[:TRAIN_STATES], "unseen": everything[TRAIN_STATES:], "all": everything}
@@ -157,14 +158,25 @@ def start_states(task: LiberoTask, init_states: str | Path | Iterable[int] = "tr
     return StartStates(states, start.gripper, chosen, settle_steps)
 
 
-def _load(path: Path) -> StartStates:
+def _load(path: Path, task: LiberoTask) -> StartStates:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            states, gripper, settle = archive["states"], archive["gripper"], int(archive["settle_steps"])
-    except (OSError, KeyError, ValueError) as error:
-        raise InvalidInput(f"init_states={str(path)!r}: not a file of start states ({error}).") from None
-    if states.ndim != 2 or not len(states) or gripper.shape != (len(states), 2):
+            states, gripper, settle = (archive[name] for name in ("states", "gripper", "settle_steps"))
+    except Exception as error:  # whatever archives, compression and headers of arrays raise, numpy lets through
         raise InvalidInput(
-            f"init_states={str(path)!r}: states {states.shape} and gripper {gripper.shape}; expected (n, d) and (n, 2)."
+            f"init_states={str(path)!r}: not a file of start states ({error or type(error).__name__}); expected one that "
+            "`StartStates.save` wrote."
+        ) from None
+    width = initial_states(task).shape[1]
+    if states.ndim != 2 or not len(states) or states.shape[1] != width or gripper.shape != (len(states), 2):
+        raise InvalidInput(
+            f"init_states={str(path)!r}: states {states.shape} and gripper {gripper.shape}; expected (n, {width}) and (n, 2) for "
+            f"{task.suite} task {task.index}."
         )
-    return StartStates(states, gripper, tuple(range(len(states))), settle)
+    if any(values.dtype.kind not in "iuf" or not np.isfinite(values).all() for values in (states, gripper)):
+        raise InvalidInput(f"init_states={str(path)!r}: states or gripper with values that are no finite numbers.")
+    if settle.dtype.kind not in "iu" or settle.ndim or not 0 <= settle <= MOST_SETTLE_STEPS:
+        raise InvalidInput(
+            f"init_states={str(path)!r}: settle_steps={settle.tolist()!r:.80}; expected a whole number from 0 to {MOST_SETTLE_STEPS}."
+        )
+    return StartStates(states.astype(np.float64), gripper.astype(np.float64), tuple(range(len(states))), int(settle))
