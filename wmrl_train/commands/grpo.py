@@ -63,7 +63,10 @@ def grpo(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in OUT.")] = False,
 ) -> None:
     """GRPO of a vision-language-action policy: groups from one initial state, success or a reward model's score, both corrections."""
+    import json
+
     from wmrl_envs.envs.libero.catalog import index_or_name
+    from wmrl_envs.errors import InvalidInput
     from wmrl_train.agents.vla.grpo import VLAGrpoConfig
     from wmrl_train.config import load_config
     from wmrl_train.rundir import RunDirectory
@@ -76,14 +79,18 @@ def grpo(
     folder = RunDirectory(out)
     folder.acquire()
     try:
+        if folder.has_run and not resume:
+            raise InvalidInput(f"{folder.path} holds a run already: go on with --resume, or choose another folder.")
         options: dict[str, Any] = {
-            "run.dir": out.parent, "run.name": out.name, "run.seed": seed, "train.steps": steps, "train.save_every": save_every,
-            "policy.model": policy, "policy.device": device, "libero.task": task, "libero.suite": suite, "libero.init_states": init_states,
-            "libero.reward": "null" if reward is None else reward, "libero.form": "null" if form is None else form, "libero.simulators": workers, "libero.max_steps": max_steps,
+            "run.dir": str(out.parent), "run.name": out.name, "run.seed": seed, "train.steps": steps, "train.save_every": save_every,
+            "policy.model": str(policy), "policy.device": device, "libero.task": task, "libero.suite": suite, "libero.init_states": init_states,
+            "libero.reward": reward, "libero.form": form, "libero.simulators": workers, "libero.max_steps": max_steps,
             "rollout.groups": groups, "rollout.group_size": n, "rollout.temperature": temperature, "optim.lr": lr, "optim.epochs": epochs,
             "anchors.fraction": 1.0 if reward is None else anchors / groups, "anchors.min_groups": groups if reward is None else anchors,
         }  # fmt: skip
-        folder.config_file.write_text(load_config("libero", [f"{key}={value}" for key, value in options.items()]).to_yaml())
+        folder.config_file.write_text(
+            load_config("libero", [f"{key}={json.dumps(value)}" for key, value in options.items()]).to_yaml()
+        )
         run(
             folder, config, policy, reward, simulation, workers=workers, device=device, form=form, save_every=save_every, resume=resume
         )  # fmt: skip

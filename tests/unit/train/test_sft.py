@@ -302,7 +302,7 @@ def test_the_command_writes_a_model(folder, data, tmp_path):
     ("arguments", "message"),
     [
         (("--model", "demo", "--convert"), "--convert says nothing for a language model"),
-        (("--resume",), "--resume needs --model"),
+        (("--top", 0.5), "--top needs --model"),
         ((), "holds conversations: name the language model to fine-tune with --model"),
         (("--model", "demo", "--top", 2), "--top 2.0: input should be less than or equal to 1"),
         (("--model", "demo", "--dtype", "int8"), "--dtype 'int8': input should be 'float32' or 'bfloat16'"),
