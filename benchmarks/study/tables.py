@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from arms import NAMES, SENSITIVITY
+from arms import LIVE, NAMES, SENSITIVITY, SMOLLM2
 from run import RESULTS
 from scipy import stats
 
@@ -154,6 +154,34 @@ def structured_table(arms: dict[str, Arm], plain: dict[str, Arm]) -> list[str]:
     return rows
 
 
+def live_table(arms: dict[str, Arm]) -> list[str]:
+    """The arms without the trie, executing live, beside the same steps under the trie."""
+    rows = ["| arm | live: held out | live: trained on | live: valid, held out | trie: held out | trie: trained on | trie: valid, held out |",
+            "|---|---|---|---|---|---|---|"]  # fmt: skip
+    names = [n.removeprefix("live-") for n in arms if n.startswith("live-") and f"trie-{n.removeprefix('live-')}" in arms]
+    for name in (["untrained"] if names else []) + names:
+        cells = []
+        for kind in ("live", "trie"):
+            arm, step = arms[f"{kind}-{names[0] if name == 'untrained' else name}"], "0" if name == "untrained" else None
+            valid = [100 * r["evaluations"][step or max(r["evaluations"], key=int)]["held_out"]["valid"] for r in arm.runs]
+            cells += [interval(arm.scores("held_out", step)), interval(arm.scores("train", step)), f"{np.mean(valid):.0f} %"]
+        rows.append(f"| {NAMES[name]} | {' | '.join(cells)} |")
+    return rows
+
+
+def small_table(arms: dict[str, Arm]) -> list[str]:
+    """SmolLM2-135M under the trie."""
+    rows = ["| arm | held out | trained on | executions | CPU s |", "|---|---|---|---|---|"]
+    for i, (name, arm) in enumerate(arms.items()):
+        if i == 0:
+            rows.append(
+                f"| untrained | {interval(arm.scores('held_out', '0'))} | {interval(arm.scores('train', '0'))} | 0 | 0 |"
+            )
+        rows.append(f"| {NAMES[name.removeprefix('smollm2-')]} | {interval(arm.scores('held_out'))} | {interval(arm.scores('train'))} | "
+                    f"{arm.ledger('executions_paid'):.0f} | {arm.cpu_s():.0f} |")  # fmt: skip
+    return rows
+
+
 def sensitivity_table(arms: dict[str, Arm], reference: Arm) -> list[str]:
     rows = ["| setting | held out | against the default | trained on | against the default | executions | CPU s |", "|---|---|---|---|---|---|---|",
             f"| default | {interval(reference.scores('held_out'))} | | {interval(reference.scores('train'))} | | "
@@ -224,6 +252,8 @@ def sections() -> dict[str, list[str]]:
     return {
         "main": main_table(main), "paper": paper_table(main), "ablation": ablation_table(main),
         "structured": structured_table(planted, main),
+        "live": live_table(arms_of(load("live"), category, list(LIVE))),
+        "smollm2": small_table(arms_of(load("smollm2"), category, list(SMOLLM2))),
         "sensitivity": sensitivity_table(sensitivity, main["wmrl"]) if "wmrl" in main else [],
         "seeds": [f"{len(main['wmrl'].runs)} seeds an arm{_fewer(main)}; {sum(r['cpu_s'] for r in load('main')) / 3600:.1f} CPU hours for the {len(load('main'))} runs "
                   "of the main table, replays and evaluations included."],
