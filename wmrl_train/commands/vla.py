@@ -34,7 +34,7 @@ def train_vq(
     groups: Annotated[int, typer.Option(min=1, help="Codes a chunk.")] = 7,
     codes: Annotated[int, typer.Option(min=2, help="Values of a code.")] = 128,
     latent: Annotated[int, typer.Option(min=1)] = 512,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1)] = 0,
 ) -> None:
     """Train the residual-VQ action quantizer on demonstrations; their action statistics go beside it."""
     import json
@@ -43,15 +43,22 @@ def train_vq(
     import torch
     from rich.console import Console
 
+    from wmrl_envs.errors import InvalidInput
     from wmrl_train.agents.vla.actions import ActionNormalizer
     from wmrl_train.agents.vla.demonstrations import action_statistics, load_demonstrations
+    from wmrl_train.agents.vla.outputs import require_file
     from wmrl_train.agents.vla.vq import VQConfig, fit
 
+    config = VQConfig(horizon=horizon, groups=groups, codes=codes, latent=latent)
+    if out.suffix != ".safetensors":
+        raise InvalidInput(f"{out}: expected the name of a .safetensors file, for example vq.safetensors.")
+    for file in (out, out.with_name("dataset_statistics.json")):  # before the training that they are the result of
+        require_file(file)
     demonstrations = [d for path in data for d in load_demonstrations(path, convert=True)]
     statistics = action_statistics(demonstrations)
     normalizer = ActionNormalizer.of(statistics)
     chunks = np.concatenate([normalizer.normalize(d.chunks(horizon)) for d in demonstrations])
-    model = fit(chunks, VQConfig(horizon=horizon, groups=groups, codes=codes, latent=latent), steps=steps, seed=seed)
+    model = fit(chunks, config, steps=steps, seed=seed)
     model.save(out)
     out.with_name("dataset_statistics.json").write_text(json.dumps({"demonstrations": {"action": statistics}}, indent=2))
     x = torch.from_numpy(chunks)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from wmrl_envs.envs.libero_long import Orientation, turn
+from wmrl_envs.envs.libero_long import Orientation, check_orientation, turn
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 
 FPS = 20  # control steps a second
@@ -39,18 +39,14 @@ class Demonstration:
     init_state: int | None = None
 
     def __post_init__(self) -> None:
-        steps = len(self.actions)
-        if self.actions.shape != (steps, 7) or not steps or not np.isfinite(self.actions).all():
-            raise InvalidInput(
-                f"A demonstration with actions of shape {self.actions.shape}: expected (T, 7) finite numbers, T >= 1."
-            )
-        for name, value in (
-            ("proprioception", self.proprioception),
-            ("images", self.images),
-            ("wrist_images", self.wrist_images),
-        ):
-            if value is not None and len(value) != steps:
-                raise InvalidInput(f"A demonstration with {len(value)} {name} and {steps} actions: expected as many.")
+        check_orientation(self.orientation)
+        steps = _rows("actions", self.actions, 7)
+        found = {"proprioception": _rows("proprioception", self.proprioception, 9), "images": _pictures("images", self.images)}
+        if self.wrist_images is not None:
+            found["wrist_images"] = _pictures("wrist_images", self.wrist_images)
+        for name, count in found.items():
+            if count != steps:
+                raise InvalidInput(f"A demonstration with {count} {name} and {steps} actions: expected as many.")
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -88,6 +84,28 @@ class Demonstration:
         """The next `horizon` actions at each step, (T, horizon, 7); the last action is repeated beyond the end."""
         index = np.minimum(np.arange(len(self))[:, None] + np.arange(horizon), len(self) - 1)
         return self.actions[index]
+
+
+def _rows(name: str, values: Any, width: int) -> int:
+    """How many rows of finite numbers these are."""
+    array = np.asarray(values)
+    if array.ndim != 2 or array.shape[1] != width or not len(array) or array.dtype.kind not in "iuf":
+        raise InvalidInput(
+            f"A demonstration with {name} of shape {array.shape} ({array.dtype}): expected (T, {width}) numbers, T >= 1."
+        )
+    if not np.isfinite(array).all():
+        raise InvalidInput(f"A demonstration with {name} that are not all finite: expected (T, {width}) finite numbers.")
+    return len(array)
+
+
+def _pictures(name: str, values: Any) -> int:
+    """How many pictures these are."""
+    array = np.asarray(values)
+    if array.ndim != 4 or array.shape[-1] != 3 or not array.size or array.dtype != np.uint8:
+        raise InvalidInput(
+            f"A demonstration with {name} of shape {array.shape} ({array.dtype}): expected (T, height, width, 3) uint8."
+        )
+    return len(array)
 
 
 def require_orientation(demonstration: Demonstration, orientation: Orientation, source: Path, convert: bool) -> Demonstration:

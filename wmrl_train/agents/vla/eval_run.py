@@ -96,7 +96,10 @@ def run(policy: Callable[[Any], np.ndarray], settings: LiberoEval, out: str | Pa
     import wmrl_envs  # noqa: F401
 
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"Cannot write to {out} ({error.strerror}): give a folder of yours with --out.") from None
     trials = _resume(out, settings)
     for wanted in settings.tasks:
         task = catalog.find_task(wanted, settings.suite)
@@ -123,10 +126,10 @@ def _fixed(settings: LiberoEval) -> dict[str, Any]:
 def _resume(out: Path, settings: LiberoEval) -> list[Trial]:
     """The episodes that are done; refuses a folder of other settings, drops a last line that a kill left unfinished."""
     path, log = out / "settings.json", out / "trials.jsonl"
-    if path.is_file() and log.is_file() and (theirs := json.loads(path.read_text())) != (mine := _fixed(settings)):
-        key = next(k for k in mine if theirs.get(k) != mine[k])
+    if path.is_file() and log.is_file() and (theirs := _read_settings(path)) != (mine := _fixed(settings)):
+        key = next(k for k in mine | theirs if k not in theirs or theirs[k] != mine.get(k))
         raise InvalidInput(
-            f"{out} holds an evaluation with {key}={theirs.get(key)!r}, now {key}={mine[key]!r}: give another folder with --out, "
+            f"{out} holds an evaluation with {key}={theirs.get(key)!r}, now {key}={mine.get(key)!r}: give another folder with --out, "
             "or the same settings to continue it."
         )
     path.write_text(json.dumps(_fixed(settings), indent=2))
@@ -137,9 +140,19 @@ def _resume(out: Path, settings: LiberoEval) -> list[Trial]:
     os.truncate(log, len(whole))
     try:
         trials = [Trial(**json.loads(line)) for line in whole.splitlines()]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(f"{log} holds a line that is no trial ({error}): give another folder with --out.") from None
     return [t for t in trials if not t.infra]
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{path} holds no settings of an evaluation: give another folder with --out.")
+    return found
 
 
 def _episodes(env: Any, policy: Any, missing: Iterable[tuple[int, int]], videos: int, out: Path) -> list[Trial]:

@@ -34,14 +34,18 @@ def read_hdf5(path: str | Path) -> Iterator[Demonstration]:
         raise InvalidInput(f"{path}: not a readable HDF5 file ({error}).") from None
     with file:
         data = file.get("data")
-        if data is None or not len(data):
+        if not isinstance(data, h5py.Group) or not len(data):
             raise InvalidInput(
                 f"{path}: no group 'data' with demonstrations; expected LIBERO's layout data/demo_0/actions, data/demo_0/obs/..."
             )
         instruction = _instruction(path, data)
         convention = data.attrs.get("macros_image_convention", "opengl")
         for name in sorted(data, key=lambda key: (len(key), key)):
-            yield _demonstration(path, name, data[name], instruction, "none" if convention == "opengl" else "vertical")
+            try:
+                demonstration = _demonstration(path, data[name], instruction, "none" if convention == "opengl" else "vertical")
+            except Exception as error:  # whatever h5py, numpy and scipy raise on data of another kind or shape
+                raise InvalidInput(f"{path}: {name} cannot be used: {error or type(error).__name__}") from error
+            yield demonstration
 
 
 def _instruction(path: Path, data: Any) -> str:
@@ -49,13 +53,13 @@ def _instruction(path: Path, data: Any) -> str:
         problem = json.loads(data.attrs["problem_info"])
         words = problem["language_instruction"]
         return ("".join(words) if isinstance(words, list) else words).strip().strip('"')
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         raise InvalidInput(
             f"{path}: data.attrs['problem_info'] holds no language_instruction; expected one of LIBERO's own files."
         ) from None
 
 
-def _demonstration(path: Path, name: str, group: Any, instruction: str, orientation: Any) -> Demonstration:
+def _demonstration(path: Path, group: Any, instruction: str, orientation: Any) -> Demonstration:
     missing = [key for key in ("actions", "obs") if key not in group]
     missing += [
         f"obs/{key}"
@@ -63,8 +67,11 @@ def _demonstration(path: Path, name: str, group: Any, instruction: str, orientat
         if "obs" in group and key not in group["obs"] and key != "eye_in_hand_rgb"
     ]
     if missing:
-        raise InvalidInput(f"{path}: {name} lacks {', '.join(missing)}.")
+        raise InvalidInput(f"it lacks {', '.join(missing)}.")
     seen = {ours: np.asarray(group["obs"][theirs]) for ours, theirs in _OBSERVATIONS.items() if theirs in group["obs"]}
+    wrong = [f"{_OBSERVATIONS[name]} {seen[name].shape}" for name in ("position", "rotation") if seen[name].shape[1:] != (3,)]
+    if wrong:
+        raise InvalidInput(f"it has {', '.join(wrong)}: expected (T, 3).")
     proprioception = np.concatenate([seen["position"], _quaternion(seen["rotation"]), seen["fingers"]], axis=1)
     return Demonstration(
         instruction=instruction,

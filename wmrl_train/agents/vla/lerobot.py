@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from wmrl_envs.errors import InvalidInput, MissingExtra
+from wmrl_envs.errors import InvalidInput, MissingExtra, WmrlError
 from wmrl_train.agents.vla.demonstrations import FPS, Demonstration
+from wmrl_train.agents.vla.outputs import require_folder
 
 _IMAGE, _WRIST, _STATE = "observation.images.image", "observation.images.wrist_image", "observation.state"
 _INDEX = {"timestamp": "float32", "frame_index": "int64", "episode_index": "int64", "index": "int64", "task_index": "int64"}
@@ -33,7 +34,7 @@ class LeRobotWriter:
 
     def __init__(self, root: str | Path, robot: str = "panda"):
         _parquet()
-        self.root, self._robot = Path(root), robot
+        self.root, self._robot = require_folder(root), robot
         if (self.root / "meta" / "info.json").exists():
             raise InvalidInput(f"{self.root} already holds a dataset; choose another folder or remove it.")
         self._tasks: dict[str, int] = {}
@@ -153,14 +154,26 @@ class LeRobotWriter:
 
 def read_lerobot(root: str | Path) -> Iterator[Demonstration]:
     """Demonstrations of a v3.0 dataset with embedded pictures. A dataset of others counts as rot180, as published LIBERO datasets are."""
+    try:
+        yield from _read(Path(root))
+    except WmrlError:
+        raise
+    except Exception as error:  # whatever json, pyarrow and PIL raise on files of another kind
+        raise InvalidInput(
+            f"{root}: not a readable LeRobot dataset ({type(error).__name__}: {str(error)[:200]}); expected format v3.0, complete."
+        ) from error
+
+
+def _read(root: Path) -> Iterator[Demonstration]:
     _, parquet = _parquet()
-    root = Path(root)
     try:
         info = json.loads((root / "meta" / "info.json").read_text())
     except (OSError, ValueError):
         raise InvalidInput(
             f"{root}: no readable meta/info.json; expected a LeRobot dataset (a folder) or a LIBERO .hdf5 file."
         ) from None
+    if not isinstance(info, dict) or not isinstance(info.get("features"), dict):
+        raise InvalidInput(f"{root}: meta/info.json describes no features; expected that of a LeRobot dataset.")
     if not str(info.get("codebase_version", "")).startswith("v3"):
         raise InvalidInput(
             f"{root}: LeRobot format {info.get('codebase_version')!r}; expected v3.0 (lerobot converts older ones)."
@@ -178,17 +191,21 @@ def read_lerobot(root: str | Path) -> Iterator[Demonstration]:
             )
         table = parquet.read_table(file, filters=[("episode_index", "=", row["episode_index"])])
         own = ours["episodes"][row["episode_index"]] if ours else {}
-        yield Demonstration(
-            instruction=row["tasks"][0],
-            actions=np.array(table["action"].to_pylist(), np.float32),
-            proprioception=np.array(table[_STATE].to_pylist(), np.float32),
-            images=_pictures(table[image]),
-            wrist_images=_pictures(table[wrist]) if wrist else None,
-            orientation=ours.get("orientation", "rot180"),
-            success=own.get("success", True),
-            task=own.get("task", ""),
-            init_state=own.get("init_state"),
-        )
+        try:
+            demonstration = Demonstration(
+                instruction=row["tasks"][0],
+                actions=np.array(table["action"].to_pylist(), np.float32),
+                proprioception=np.array(table[_STATE].to_pylist(), np.float32),
+                images=_pictures(table[image]),
+                wrist_images=_pictures(table[wrist]) if wrist else None,
+                orientation=ours.get("orientation", "rot180"),
+                success=own.get("success", True),
+                task=own.get("task", ""),
+                init_state=own.get("init_state"),
+            )
+        except InvalidInput as error:
+            raise InvalidInput(f"{root}: episode {row['episode_index']}: {error}") from None
+        yield demonstration
 
 
 def _views(root: Path, info: dict[str, Any]) -> tuple[str, str | None]:

@@ -16,11 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from wmrl_envs.correction.scores import check_positive
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.base import Episode
 from wmrl_envs.world_models.frames import BINS, FRAMES, Form, check_form, dense_reward, episode_frames
 from wmrl_train.agents.vla.demonstrations import Demonstration
 from wmrl_train.agents.vla.vision import resize
+
+_GROUPS = 4  # of channels that are normalised together
 
 
 class _Network(nn.Module):
@@ -30,7 +33,7 @@ class _Network(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for a, b in ((6, width), (width, 2 * width), (2 * width, 2 * width)):
-            layers += [nn.Conv2d(a, b, 3, stride=2, padding=1), nn.GroupNorm(4, b), nn.ReLU()]
+            layers += [nn.Conv2d(a, b, 3, stride=2, padding=1), nn.GroupNorm(_GROUPS, b), nn.ReLU()]
         self.body = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(32 * width, 64), nn.ReLU())
         self.progress, self.success = nn.Linear(64, BINS), nn.Linear(64, 1)
 
@@ -47,6 +50,9 @@ class ProgressModel:
     """
 
     def __init__(self, form: Form = "potential", *, size: int = 32, width: int = 16, seed: int = 0):
+        check_positive(size=size, width=width)
+        if width % _GROUPS:
+            raise InvalidInput(f"width={width}: expected a multiple of {_GROUPS}.")
         self.form, self.size, self.width = check_form(form), size, width
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -118,12 +124,13 @@ class ProgressModel:
 
         try:
             with safe_open(path, "pt") as file:
-                header = file.metadata()
+                header = file.metadata() or {}
                 state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except Exception as error:
-            raise InvalidInput(f"{path}: not a readable progress model ({error}).") from None
-        model = cls(check_form(header["form"]), size=int(header["size"]), width=int(header["width"]))
-        model.network.load_state_dict(state)
+            model = cls(check_form(header["form"]), size=int(header["size"]), width=int(header["width"]))
+            model.network.load_state_dict(state)
+        except Exception as error:  # of the file, its header or its tensors
+            problem = f"no {error} in its header" if isinstance(error, KeyError) else str(error)
+            raise InvalidInput(f"{path}: not a readable progress model ({problem}): expected what `save` wrote.") from None
         model.network.eval()
         return model
 

@@ -17,7 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from wmrl_envs.correction.scores import check_positive
 from wmrl_envs.errors import InvalidInput
+
+_LARGEST, _NUMBERS = 2**16, 2**28  # a size; the numbers of all codebooks, 1 GiB
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,14 @@ class VQConfig:
     hidden: int = 128
     layers: int = 1  # hidden layers beyond the first
     scale: float = 1.0  # actions are divided by it
+
+    def __post_init__(self) -> None:
+        sizes = {name: value for name, value in asdict(self).items() if name != "scale"}
+        check_positive(**sizes)
+        if max(sizes.values()) > _LARGEST or self.groups * self.codes * self.latent > _NUMBERS:
+            raise InvalidInput(f"{self}: expected sizes of at most {_LARGEST} and at most {_NUMBERS} numbers in all codebooks.")
+        if not (isinstance(self.scale, (int, float)) and 0 < self.scale < math.inf):
+            raise InvalidInput(f"VQConfig(scale={self.scale!r}): expected a finite number above 0.")
 
 
 class _MLP(nn.Module):
@@ -143,11 +154,11 @@ class ResidualVQ(nn.Module):
             with safe_open(path, "pt") as file:
                 header = file.metadata() or {}
                 state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            sizes: dict[str, Any] = {k: float(v) if k == "scale" else int(v) for k, v in header.items()}
+            model = cls(VQConfig(**sizes))
+            model.load_state_dict(state)
         except Exception as error:
             raise InvalidInput(f"{path}: not a readable quantizer ({error}).") from None
-        sizes: dict[str, Any] = {k: float(v) if k == "scale" else int(v) for k, v in header.items()}
-        model = cls(VQConfig(**sizes))
-        model.load_state_dict(state)
         return model
 
 
