@@ -75,6 +75,51 @@ def test_train_vq_writes_the_quantizer_and_the_statistics(data, tmp_path):
     assert ActionNormalizer.load(out.with_name("dataset_statistics.json")).mask[:6].all()
 
 
+@pytest.mark.parametrize(
+    ("out", "options", "words"),
+    [
+        ("folder.safetensors", (), "is a folder"),
+        ("file/vq.safetensors", (), "file is no folder"),
+        ("vq.pt", (), "expected the name of a .safetensors file"),
+        ("vq.safetensors", ("--codes", 10**12), "expected sizes of at most"),
+    ],
+)
+def test_train_vq_says_before_the_training_what_cannot_be_written(data, tmp_path, monkeypatch, out, options, words):
+    (tmp_path / "folder.safetensors").mkdir()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("wmrl_train.agents.vla.vq.fit", lambda *a, **k: pytest.fail("trained"))
+    result = wmrl("train-vq", tmp_path / out, "--data", data, *options)
+    assert isinstance(result.exception, InvalidInput)
+    assert words in str(result.exception)
+
+
+def test_a_negative_seed_is_refused(data, tmp_path):
+    assert "--seed" in wmrl("train-vq", tmp_path / "vq.safetensors", "--data", data, "--seed", -1).output
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("{bad", "settings.json holds no settings"),
+        ("[]", "settings.json holds no settings"),
+        ("[" * 10**5, "settings.json holds no settings"),
+        ('{"agent": "a", "suite": "libero_10", "env": {}, "more": 1}', "with more=1, now more=None"),
+    ],
+)
+def test_settings_that_are_none_continue_nothing(tmp_path, stove, settings, words):
+    (tmp_path / "settings.json").write_text(settings)
+    (tmp_path / "trials.jsonl").write_text("")
+    with pytest.raises(InvalidInput, match=words):
+        eval_run.run(still, eval_run.LiberoEval("a", tasks=(0,)), tmp_path)
+
+
+def test_an_evaluation_into_a_file_is_refused(tmp_path, stove):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InvalidInput, match=r"Cannot write to .* --out"):
+            eval_run.run(still, eval_run.LiberoEval("a", tasks=(0,)), out)
+
+
 class StoveDouble:
     """Test double of LiberoLongEnv: success at once on even initial states; the third episode of all is lost."""
 

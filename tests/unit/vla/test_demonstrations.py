@@ -127,6 +127,90 @@ def test_malformed_demonstrations_are_refused():
         demonstration(proprioception=np.zeros((4, 9)))
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"actions": np.full((5, 7), "a")}, "with actions"),
+        ({"actions": np.full((5, 7), np.nan)}, "with actions that are not all finite"),
+        ({"proprioception": np.full((5, 9), np.inf)}, "with proprioception that are not all finite"),
+        ({"proprioception": np.zeros((5, 8))}, "with proprioception of shape"),
+        ({"proprioception": None}, "with proprioception of shape"),
+        ({"images": np.zeros((5, 4, 4, 3))}, r"with images .* \(float64\)"),
+        ({"images": np.zeros((5, 4, 4), np.uint8)}, "with images of shape"),
+        ({"images": np.zeros((4, 4, 4, 3), np.uint8)}, "4 images and 5 actions"),
+        ({"wrist_images": np.zeros((5, 0, 4, 3), np.uint8)}, "with wrist_images of shape"),
+        ({"orientation": "sideways"}, "orientation='sideways'"),
+    ],
+)
+def test_every_part_of_a_demonstration_is_checked(change, words):
+    with pytest.raises(InvalidInput, match=words):
+        demonstration(**change)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("meta/info.json", b"[]"),
+        ("meta/info.json", b"[" * 10**5),
+        ("meta/info.json", b'{"codebase_version": "v3.0", "features": []}'),
+        ("meta/wmrl.json", b"{bad"),
+        ("meta/wmrl.json", b'{"episodes": []}'),
+        ("meta/wmrl.json", b'{"orientation": "sideways", "episodes": [{}]}'),
+        ("meta/wmrl.json", b'{"orientation": ["none"], "episodes": [{}]}'),
+        ("meta/episodes/chunk-000/file-000.parquet", b"PAR1"),
+        ("data/chunk-000/file-000.parquet", b"no parquet"),
+    ],
+)
+def test_a_damaged_dataset_is_named(tmp_path, file, content):
+    root = write_lerobot(tmp_path / "data", [demonstration()])
+    (root / file).write_bytes(content)
+    with pytest.raises(InvalidInput, match=str(root)):
+        list(load_demonstrations(root))
+
+
+def test_a_dataset_below_a_file_is_refused_before_the_first_episode(tmp_path):
+    (tmp_path / "file").write_text("")
+    for root in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InvalidInput, match="file is no folder"):
+            LeRobotWriter(root)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        (None, None, None),
+        ("obs/ee_ori", np.zeros((5, 4)), r"demo_0 .*ee_ori \(5, 4\)"),
+        ("obs/ee_ori", np.zeros(5), r"demo_0 .*ee_ori \(5,\)"),
+        ("obs/ee_pos", np.zeros((4, 3)), "demo_0"),
+        ("obs/gripper_states", np.float64(1), "demo_0"),
+        ("obs/agentview_rgb", np.zeros((4, 8, 8, 3), np.uint8), "demo_0 .*4 images and 5 actions"),
+        ("actions", np.full((5, 7), b"left"), "demo_0"),
+        ("actions", np.full((5, 7), np.nan), "demo_0 .*finite"),
+        ("obs", np.zeros(3), "demo_0"),
+        ("", np.zeros(3), "demo_0"),
+    ],
+)
+def test_a_libero_file_with_data_of_another_kind_is_refused_by_its_demonstration(tmp_path, name, value, words):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "x_demo.hdf5"
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs["problem_info"] = json.dumps({"language_instruction": "lift"})
+        one = {"actions": np.zeros((5, 7)), "obs/agentview_rgb": np.zeros((5, 8, 8, 3), np.uint8), "obs/ee_pos": np.zeros((5, 3)),
+               "obs/ee_ori": np.zeros((5, 3)), "obs/gripper_states": np.zeros((5, 2))}  # fmt: skip
+        for key, array in one.items():
+            data[f"demo_0/{key}"] = array
+        if name is not None:
+            place = f"demo_0/{name}".rstrip("/")
+            del data[place]
+            data[place] = value
+    if words is None:
+        assert len(list(load_demonstrations(path, convert=True))) == 1
+    else:
+        with pytest.raises(InvalidInput, match=words):
+            list(load_demonstrations(path, convert=True))
+
+
 def test_idle_steps_are_dropped_but_gripper_changes_stay():
     actions = np.zeros((5, 7), np.float32)
     actions[:, 6] = [-1, -1, 1, 1, 1]

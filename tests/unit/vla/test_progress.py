@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from safetensors.torch import save_file
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.base import Episode, RewardModel
@@ -53,6 +54,20 @@ def test_forms_of_the_dense_reward():
     assert dense_reward(progress[:, ::-1], success, "potential")[0] == 0
     with pytest.raises(InvalidInput, match="form='sum'"):
         ProgressModel("sum")
+
+
+@pytest.mark.parametrize(
+    "header", [None, {"form": "final"}, {"form": "x"}, {"size": "x"}, {"size": "0"}, {"width": "16"}, {"width": "5"}]
+)
+def test_a_file_of_something_else_is_no_progress_model(model, tmp_path, header):
+    state = model.network.state_dict()
+    good = {"form": "final", "size": "16", "width": "8"}
+    save_file(state, tmp_path / "p.safetensors", header if header in (None, {"form": "final"}) else good | header)
+    with pytest.raises(InvalidInput, match="not a readable progress model"):
+        ProgressModel.load(tmp_path / "p.safetensors")
+    save_file({"other": state["progress.bias"]}, tmp_path / "p.safetensors", good)
+    with pytest.raises(InvalidInput, match="not a readable progress model"):
+        ProgressModel.load(tmp_path / "p.safetensors")
 
 
 def test_files_round_trip(model, tmp_path):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_train.agents.vla.vq import ResidualVQ, VQConfig, fit
@@ -80,6 +81,31 @@ def test_vq_bet_checkpoints_load(tmp_path):
         ResidualVQ.from_vqbet(model.to_vqbet(), VQConfig(codes=16, groups=7, latent=8, hidden=32))
     with pytest.raises(InvalidInput, match="not a readable quantizer checkpoint"):
         ResidualVQ.load(tmp_path / "absent.pt")
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"codes": 10**12}, {"codes": 0}, {"horizon": 1.5}, {"groups": 4096, "codes": 4096}, {"scale": float("nan")}, {"scale": 0}],
+)
+def test_sizes_that_no_machine_holds_are_refused(sizes):
+    with pytest.raises(InvalidInput, match=next(iter(sizes))):
+        VQConfig(**sizes)
+
+
+@pytest.mark.parametrize("header", [{"codes": "x"}, {"size": "3"}, {"codes": "999999999999"}, {"codes": "8"}])
+def test_a_file_of_something_else_is_no_quantizer(tmp_path, header):
+    save_file({"a": torch.zeros(1)}, tmp_path / "vq.safetensors", header)
+    with pytest.raises(InvalidInput, match="not a readable quantizer"):
+        ResidualVQ.load(tmp_path / "vq.safetensors")
+
+
+@pytest.mark.parametrize("config", ["{bad", "[]", '{"vqvae_n_embed": "x"}'])
+def test_settings_beside_a_vq_bet_checkpoint_are_checked(tmp_path, config):
+    (tmp_path / "checkpoints").mkdir()
+    torch.save(ResidualVQ(SMALL).to_vqbet(), tmp_path / "checkpoints" / "model.pt")
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(InvalidInput, match=r"config\.json"):
+        ResidualVQ.load(tmp_path)
 
 
 def test_chunks_of_another_shape_are_refused():

@@ -175,10 +175,13 @@ def _load_vqbet(path: Path) -> ResidualVQ:
         ) from None
     config = VQConfig()
     if config_file.is_file():
-        raw = json.loads(config_file.read_text())
         names = {"input_dim_h": "horizon", "input_dim_w": "action_size", "vqvae_groups": "groups", "vqvae_n_embed": "codes"}
         names |= {"n_latent_dims": "latent", "hidden_dim": "hidden", "num_layers": "layers", "act_scale": "scale"}
-        config = VQConfig(**{ours: raw[theirs] for theirs, ours in names.items() if raw.get(theirs) is not None})
+        try:
+            raw = json.loads(config_file.read_text())
+            config = VQConfig(**{ours: raw[theirs] for theirs, ours in names.items() if raw.get(theirs) is not None})
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            raise InvalidInput(f"{config_file}: no settings of a VQ-BeT quantizer ({error}).") from None
     return ResidualVQ.from_vqbet(state, config)
 
 
