@@ -28,7 +28,7 @@ def run(tmp_path, tiny, on_alarm):
         tmp_path, correction__on_alarm=on_alarm, rollout__groups=8, anchors__fraction=0.25, train__steps=HONEST + 14,
         train__save_every=1000, rollout__max_new_tokens=6, optim__lr="1e-6",
     )  # fmt: skip
-    work = trainer(cfg, tiny, world_model=Misleading(0.14))
+    work = trainer(cfg, tiny, world_model=Misleading(0.2))
     work.corrector.audit.baseline = 8  # groups; fewer than by default, for a quick test
     seen, correct, observe = [], work._correct, work._observe
 
