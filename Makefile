@@ -99,5 +99,6 @@ reproduce: setup  ## a reduced version of docs/reproduction.md from the reposito
 	$(BIN)/python benchmarks/study/tables.py --quick runs/reproduce.jsonl
 
 study: setup  ## the whole of docs/reproduction.md; goes on where it stopped
-	$(STUDY) main --seeds 10 && $(STUDY) structured --seeds 5 && $(STUDY) sensitivity --seeds 5
+	$(STUDY) main --seeds 10 && $(STUDY) structured --seeds 5 && $(STUDY) sensitivity --seeds 5 && $(STUDY) live --seeds 1
+	$(BIN)/wmrl model fetch smollm2 && $(STUDY) smollm2 --seeds 1
 	$(BIN)/python benchmarks/study/world_model.py && $(BIN)/python benchmarks/study/tables.py
