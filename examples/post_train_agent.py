@@ -3,7 +3,8 @@
     make setup                               # or: pip install 'wmrl[train]'; wmrl sandbox build; wmrl tasks prepare builtin
     python examples/post_train_agent.py --steps 20
 
-`wmrl train laptop train.steps=20 world_model.kind=post_train_agent:CautiousModel` does the same from the command line.
+It says nothing until it is done, which takes some minutes: `tail -f runs/post-train-agent/metrics.jsonl` shows the steps. From the command line, with
+progress, and with this folder on the path: `PYTHONPATH=examples wmrl train laptop train.steps=20 world_model.kind=post_train_agent:CautiousModel`.
 """
 
 import argparse
@@ -30,9 +31,10 @@ def main(steps=20, folder="runs", overrides=()):
     config = load_config(
         "laptop",
         [f"train.steps={steps}", f"run.dir={folder}", "run.name=post-train-agent", "anchors.fraction=0.25",
-         f"world_model.kind={__name__}:CautiousModel", *overrides],
+         "world_model.kind=post_train_agent:CautiousModel", "eval.k=2", *overrides],
     )  # fmt: skip
     run = RunDirectory(config.run_dir)
+    run.set_aside()  # an earlier run of this name keeps its files; `wmrl train --resume` would go on with it
     run.acquire()  # one process at a time
     run.config_file.write_text(config.to_yaml())
     try:

@@ -23,6 +23,7 @@ from wmrl_train import trajectories
 from wmrl_train.aggregate import Row, Table
 from wmrl_train.choose import choose_tasks
 from wmrl_train.evaluate import EvalResult, evaluate
+from wmrl_train.imported import source_digest
 from wmrl_train.trajectories import Trajectory
 
 FILE, TABLE, SETTINGS = "trajectories.jsonl", "table.json", "settings.json"
@@ -40,6 +41,7 @@ class Settings:
     max_new_tokens: int | None = None
     model: str | None = None
     env: dict[str, Any] = field(default_factory=dict)
+    source: str | None = None  # of a `python:` agent: a fingerprint of its module, so that an edited agent is another one
 
 
 def run(settings: Settings, *, k: int, out: Path | None, workers: int | None, as_json: bool) -> EvalResult:
@@ -54,6 +56,8 @@ def run(settings: Settings, *, k: int, out: Path | None, workers: int | None, as
         console.print(
             f"[yellow]not prepared, left out:[/] {len(missing)} tasks of {settings.tasks} (`wmrl tasks prepare` says how)"
         )
+    if settings.agent.startswith("python:"):
+        settings = replace(settings, source=source_digest(settings.agent.removeprefix("python:")))
     folder = out or Path("runs") / _name(settings)
     with _locked(folder):
         done = _resume(folder, settings)
@@ -178,7 +182,9 @@ def _cells(row: Row, name: str | None = None) -> list[str]:
 
 
 def _name(settings: Settings) -> str:
-    return re.sub(r"[^\w.-]+", "-", f"eval-{settings.agent}-{settings.tasks}")[:80].strip("-")
+    return re.sub(r"[^\w.-]+", "-", f"eval-{settings.agent}-{settings.tasks}")[:80].strip("-") + (
+        f"-{settings.source[:6]}" if settings.source else ""
+    )
 
 
 @contextmanager

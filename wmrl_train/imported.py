@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 from wmrl_envs.errors import InvalidInput, WmrlError
@@ -32,6 +35,15 @@ def imported(path: str, given: str, expected: str) -> Any:
         except FAILURES:
             raise InvalidInput(f"{given}: {module_name!r} has no {name!r}; expected {expected}.") from None
     return found
+
+
+def source_digest(path: str) -> str | None:
+    """A fingerprint of the file of `package.module:name`'s module, which changes when its author edits it; None if there is no file."""
+    try:
+        spec = importlib.util.find_spec(path.partition(":")[0])
+        return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:12] if spec and spec.origin else None
+    except FAILURES:  # whoever imports it says what is wrong
+        return None
 
 
 def reason(error: BaseException) -> str:

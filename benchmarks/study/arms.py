@@ -80,8 +80,9 @@ LIVE: dict[str, list[str]] = {
 
 SMALL = ["policy.model=smollm2", "rollout.max_new_tokens=400", "rollout.groups=4", "rollout.group_size=4", "anchors.fraction=0.25",
          "train.steps=12", "eval.k=2", "eval.every=12", "correction.min_pairs=12", "correction.refit_every=8", "optim.lr=1e-5"]  # fmt: skip
-SMOLLM2: dict[str, list[str]] = {f"smollm2-{name}": [*ARMS[name], *SMALL] for name in ("real", "world-model", "wmrl")}
+SMOLLM2: dict[str, list[str]] = {
+    f"smollm2-{name}": [*SMALL, *ARMS[name]] for name in ("real", "world-model", "mixture", "wmrl")
+}
 """SmolLM2-135M, untrained on the grammar, under the trie of the bank in its own tokens. Everything is small: a step takes minutes."""
-SMOLLM2["smollm2-real"] = [*SMOLLM2["smollm2-real"], "anchors.fraction=1"]
 
 STUDIES = {"main": ARMS, "structured": STRUCTURED, "sensitivity": SENSITIVITY, "live": LIVE, "smollm2": SMOLLM2}

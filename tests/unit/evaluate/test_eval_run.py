@@ -104,6 +104,20 @@ def test_other_settings_do_not_continue_it(wmrl, agent):
     assert "seed=0, now seed=1" in err
 
 
+def test_an_edited_agent_is_another_agent(wmrl, agent, tmp_path):
+    arguments = ("eval", "--agent", agent, "--tasks", SLUG, "--k", 1, "--turns", 1)
+    assert wmrl(*arguments, "--out", "mine")[0] == 0
+    assert wmrl(*arguments)[0] == 0
+    module = tmp_path / f"{agent.split(':')[1]}.py"
+    module.write_text(module.read_text() + "# better\n")
+    code, _, err = wmrl(*arguments, "--out", "mine")
+    assert code == 2
+    assert "source=" in err
+    done = calls(tmp_path)
+    assert wmrl(*arguments)[0] == 0
+    assert calls(tmp_path) == done + 1
+
+
 def test_a_folder_in_use_is_refused(wmrl, agent, tmp_path):
     with eval_run._locked(tmp_path / "mine"):
         code, _, err = wmrl("eval", "--agent", agent, "--tasks", SLUG, "--k", 1, "--out", "mine")
