@@ -1,6 +1,6 @@
 """GRPO of a vision-language-action policy in LIBERO, from demonstrations to success rates, on a CPU.
 
-    pip install 'wmrl[train,libero]'
+    pip install '.[train,libero]'
     python examples/libero_grpo.py --steps 8
 
 "Turn on the stove" from starts with the fingers closed on the knob. A clumsy script shows the task, a small policy imitates it,

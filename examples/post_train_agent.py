@@ -1,6 +1,6 @@
 """Post-train a research agent from Python: a configuration, a world model of your own, and what came of it.
 
-    make setup                               # or: pip install 'wmrl[train]'; wmrl sandbox build; wmrl tasks prepare builtin
+    make setup                               # or: pip install '.[train]'; wmrl sandbox build; wmrl tasks prepare builtin
     python examples/post_train_agent.py --steps 20
 
 It says nothing until it is done, which takes some minutes: `tail -f runs/post-train-agent/metrics.jsonl` shows the steps. From the command line, with
