@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,7 +72,7 @@ def list_tasks(
             str(r["direction"]),
             "yes" if r["prepared"] else "-",
         )
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 200)  # a pipe has no width, and a cut name is of no use
     console.print(table)
     console.print(f"{len(rows)} competitions, {sum(bool(r['prepared']) for r in rows)} prepared")
 
