@@ -94,7 +94,7 @@ bank: setup  ## really execute the programs of the study once; about an hour on 
 
 STUDY := $(BIN)/python benchmarks/study/run.py
 
-reproduce: setup  ## a reduced version of docs/reproduction.md from the repository's execution bank, about 15 CPU minutes
+reproduce: setup  ## a reduced version of docs/reproduction.md from the repository's execution bank, 15 CPU minutes, 8 on two cores
 	$(STUDY) main --arms real,world-model,mixture,wmrl,cv,same-budget --seeds 5 --out runs/reproduce.jsonl
 	$(BIN)/python benchmarks/study/tables.py --quick runs/reproduce.jsonl
 
