@@ -95,10 +95,11 @@ def function_of(path: str) -> Callable[..., Any]:
 
 
 def _openai(spec: str, url: str, model: str | None, temperature: float, max_new_tokens: int, turns: int) -> NamedPolicy:
+    from wmrl_envs.servers import checked_url
     from wmrl_train.agents.research import ResearchAgent
-    from wmrl_train.engines.openai import OpenAIEngine, checked_key, checked_url
+    from wmrl_train.engines.openai import EXAMPLE, OpenAIEngine, checked_key
 
-    url, key = checked_url(url, f"--agent {spec!r}"), checked_key(os.environ.get("OPENAI_API_KEY"))
+    url, key = checked_url(url, f"--agent {spec!r}", EXAMPLE), checked_key(os.environ.get("OPENAI_API_KEY"))
     engine = OpenAIEngine(model or _served_model(url, key), base_url=url, api_key=key)
     policy = ChatPolicy(
         engine,

@@ -27,7 +27,7 @@ class AnchorAudit:
       "half of it is real". It needs no baseline, so it finds a class that was over-scored all along.
 
     Attributes:
-        cusum: the larger of the two, in units of `threshold`.
+        cusum: the larger of the two, `broken` on the scale on which `EVIDENCE` is one `threshold`.
         action: "none"; "raise" anchors above the threshold; "freeze" the world-model groups above twice that or while
             the mean within-group rank correlation is below 0; "stop" above four times the threshold, which `broken` does not
             reach: without the world-model groups a broken promise does no harm.

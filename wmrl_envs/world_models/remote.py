@@ -13,7 +13,6 @@ import logging
 import math
 import threading
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +22,7 @@ import numpy as np
 
 from wmrl_envs.correction.scores import check_positive
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.retries import server_retries
+from wmrl_envs.servers import checked_url, server_retries, worth_another_attempt
 from wmrl_envs.world_models.base import Episode
 from wmrl_envs.world_models.frames import FRAMES, Form, check_form, dense_reward, episode_frames
 
@@ -31,7 +30,6 @@ log = logging.getLogger(__name__)
 MAX_REQUEST_BYTES = 2**28
 _MAX_REPLY_BYTES = 2**24
 _MAX_SECONDS = 86_400.0  # beyond it sockets refuse a timeout with an error of their own
-_NOT_NOW = (408, 425, 429)  # statuses that ask for another attempt, although they are below 500
 
 
 class Reader(Protocol):
@@ -70,7 +68,8 @@ class RemoteRewardModel:
         check_positive(attempts=attempts, batch_size=batch_size)
         _check_seconds("timeout_s", timeout_s, timeout_s != 0)
         _check_seconds("max_wait_s", max_wait_s)
-        self.url, self.form, self.timeout_s, self.batch_size = _checked(url), check_form(form), timeout_s, batch_size
+        address = checked_url(url, f"RemoteRewardModel(url={url!r})", "http://127.0.0.1:8010")
+        self.url, self.form, self.timeout_s, self.batch_size = address, check_form(form), timeout_s, batch_size
         self._retry = server_retries(_Transient, attempts, max_wait_s, log)
 
     def read(self, episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:
@@ -102,7 +101,7 @@ class RemoteRewardModel:
                 raise ValueError(f"progress of shape {progress.shape} for {len(clips)} episodes")
         except urllib.error.HTTPError as error:
             detail = _detail(error)
-            if error.code >= 500 or error.code in _NOT_NOW:
+            if worth_another_attempt(error.code):
                 raise _Transient(f"The reward model's server at {self.url} answered {error.code}: {detail}") from None
             raise InvalidInput(f"The reward model's server at {self.url} refused the episodes: {detail}") from None
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -187,19 +186,6 @@ def decode(body: bytes) -> list[tuple[str, np.ndarray]]:
         (text, np.frombuffer(data[end - size : end], np.uint8).reshape(shape))
         for (text, shape), size, end in zip(items, sizes, ends, strict=True)
     ]
-
-
-def _checked(url: Any) -> str:
-    """An address that a request can be sent to, so that a mistake in it is not taken for a server that is down."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isascii()
-        usable = usable and url.isprintable() and " " not in url and parts.hostname.encode("idna")
-    except (ValueError, TypeError, AttributeError):  # brackets, port, label of a host; no text
-        usable = False
-    if not usable:
-        raise InvalidInput(f"RemoteRewardModel(url={url!r}): expected an address such as http://127.0.0.1:8010.")
-    return url.rstrip("/")
 
 
 def _check_seconds(name: str, value: Any, allowed: bool = True) -> None:

@@ -141,12 +141,12 @@ def run(
         episodes = record.pop("episodes")
         for episode in episodes:
             folder.append("rollouts.jsonl", episode)
-            if episode["anchored"] and model is not None:
+            if episode["anchored"] and episode["predicted"] is not None:
                 pair = {key: episode[key] for key in ("step", "task", "group", "predicted")} | {
                     "true": float(episode["success"])
                 }
                 folder.append("anchors.jsonl", pair)
-        folder.append("metrics.jsonl", record | _by_source(episodes, model is not None) | {"anchor/rho": record.get("rho")})
+        folder.append("metrics.jsonl", record | _by_source(episodes) | {"anchor/rho": record.get("rho")})
         shown = ", ".join(f"{name} {value:.3g}" for name, value in record.items() if name != "step")
         console.print(f"step {record['step']}: {shown}", highlight=False)
 
@@ -161,11 +161,10 @@ def run(
     )
 
 
-def _by_source(episodes: list[dict[str, Any]], predicts: bool) -> dict[str, float]:
+def _by_source(episodes: list[dict[str, Any]]) -> dict[str, float]:
     """Means of a step's rewards under the names of the glossary, as the report draws them."""
     means = {"executed": [float(e["success"]) for e in episodes if e["anchored"]]}
-    if predicts:
-        means |= {name: [e[name] for e in episodes] for name in ("predicted", "calibrated")}
+    means |= {name: [e[name] for e in episodes if e[name] is not None] for name in ("predicted", "calibrated")}
     return {f"reward/{name}": sum(values) / len(values) for name, values in means.items() if values}
 
 

@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +19,11 @@ from typing import Any
 
 from wmrl_envs.engine import Generation, Prompt, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.retries import server_retries
+from wmrl_envs.servers import checked_url, server_retries, worth_another_attempt
 from wmrl_envs.text import clean
 
 log = logging.getLogger(__name__)
+EXAMPLE = "http://127.0.0.1:8000/v1"  # of an address
 
 
 class _Transient(InfrastructureError):
@@ -60,7 +60,7 @@ class OpenAIEngine:
             if value < 1:
                 raise InvalidInput(f"OpenAIEngine({name}={value!r}): expected at least 1.")
         self.model, self.tokenizer, self.version = model, tokenizer, 0
-        self._url, self._key = checked_url(base_url, f"OpenAIEngine(base_url={base_url!r})"), checked_key(api_key)
+        self._url, self._key = checked_url(base_url, f"OpenAIEngine(base_url={base_url!r})", EXAMPLE), checked_key(api_key)
         self._timeout_s = timeout_s
         self._retry = server_retries(_Transient, attempts, max_wait_s, log)
         self.max_context = max_context or self._served_context()
@@ -139,7 +139,7 @@ class OpenAIEngine:
                 detail = error.read(500).decode(errors="replace")
             except (OSError, http.client.HTTPException):
                 detail = "(and nothing more)"
-            if error.code in (408, 429) or error.code >= 500:
+            if worth_another_attempt(error.code):
                 raise _Transient(f"The server at {self._url} answered {error.code}: {detail}") from None
             hint = " (a shorter context_tokens or rollout.max_context may help)" if "context" in detail else ""
             raise InvalidInput(f"The server at {self._url} refused the request with {error.code}: {detail}{hint}") from None
@@ -160,22 +160,6 @@ class OpenAIEngine:
 
     def _headers(self) -> dict[str, str]:
         return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
-
-
-def checked_url(url: str, given: str) -> str:
-    """The address without a slash at its end; `given` is how the user wrote it, for the message.
-
-    Raises:
-        InvalidInput: no address of a web server.
-    """
-    try:
-        parts = urllib.parse.urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, half an IPv6 address
-        usable = False
-    if not usable or not url.isprintable() or " " in url:
-        raise InvalidInput(f"{given}: expected an address such as http://127.0.0.1:8000/v1.")
-    return url.rstrip("/")
 
 
 def checked_key(key: str | None) -> str | None:

@@ -169,14 +169,14 @@ def train_grpo(
             coefficients = corrector.advantages(predicted, seen, is_anchor) / config.n
             flat = [t for g in groups for t in g]
             record |= update(policy, flat, coefficients.reshape(-1), optimizer, config)
-            calibrated = corrector.calibrate(predicted, task)
+            scored, calibrated = world_model is not None and not silent, corrector.calibrate(predicted, task)
             episodes = [
                 {"step": step, "task": task, "group": step * config.groups + t.group, "init_state": t.init_state, "anchored": bool(anchored),
-                 "success": t.success, "steps": t.steps, "predicted": float(p), "calibrated": float(c)}
+                 "success": t.success, "steps": t.steps, "predicted": float(p) if scored else None, "calibrated": float(c) if scored else None}
                 for g, anchored, ps, cs in zip(groups, is_anchor, predicted, calibrated, strict=True)
                 for t, p, c in zip(g, ps, cs, strict=True)
             ]  # fmt: skip
-            if world_model is not None and not silent:
+            if scored:
                 for k in np.flatnonzero(is_anchor):
                     corrector.observe(predicted[k], true[k], group=step * config.groups + groups[k][0].group, task=task)
             record |= {
