@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LIBERO := $(VENV)/.installed-libero
 RAY := $(VENV)/.installed-ray
-RAY_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -m ray tests/unit/execution/test_ray.py tests/unit/train/test_ray_engine.py
+RAY_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -m ray tests/unit/execution/cluster/test_ray.py tests/unit/engines/test_ray.py
 # In one process: each simulator holds a gigabyte. What is skipped says why.
 LIBERO_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/libero
 WORKERS ?= 2
@@ -77,7 +77,7 @@ $(VLLM)/.installed: tests/vllm/setup.sh
 TRL := .venv-trl
 
 test-trl: $(TRL)/.installed  ## the TRL adapter in a real GRPOTrainer, and our loss against TRL's (an environment on top of .venv)
-	OMP_NUM_THREADS=1 $(TRL)/bin/python -m pytest tests/trl tests/unit/train/test_trl_loss.py
+	OMP_NUM_THREADS=1 $(TRL)/bin/python -m pytest tests/trl tests/unit/learn/test_trl_loss.py
 
 $(TRL)/.installed: $(STAMP) tests/trl/setup.sh
 	tests/trl/setup.sh $(TRL) $(VENV)

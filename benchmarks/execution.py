@@ -22,8 +22,8 @@ from rich.table import Table
 
 from wmrl_envs.errors import WmrlError
 from wmrl_envs.execution import ExecutionLimits, Job, ProcessSandbox, Sandbox, make_sandbox
-from wmrl_envs.execution.client import SINGLE_THREADED
 from wmrl_envs.execution.environment import load_environment
+from wmrl_envs.execution.process.client import SINGLE_THREADED
 from wmrl_envs.execution.selftest import tier_report
 
 EMPTY = "pass"

@@ -7,7 +7,7 @@ The trainer, its threads and the clock are real; executions are not: they sleep,
 to learn what a step takes on this machine; then executions of four such steps, with each lag.
 `--policy sleeping`: generation and learning sleep too (1.25 s a step, executions of 5 s), for a machine that has other things to do:
 what is measured is what the trainer itself makes of the waiting.
-Beside every measurement is what `wmrl_train.simulation` says for the same durations. The first step of a run (which loads and
+Beside every measurement is what `wmrl_train.training.simulation` says for the same durations. The first step of a run (which loads and
 starts things), those before the first deferred anchors land, and the last one (which waits for all of them) are left out.
 """
 
@@ -28,12 +28,12 @@ from tests.doubles import FakeWorldModel, ToyAgent, ToyEnv, tiny_model
 from wmrl_envs.engine import Generation, Prompt
 from wmrl_envs.execution.base import Job, Sandbox
 from wmrl_envs.outcome import Execution, ExecutionStatus
-from wmrl_train import assemble
 from wmrl_train.config import Config, load_config
 from wmrl_train.engines.transformers import TransformersEngine
-from wmrl_train.rundir import RunDirectory
-from wmrl_train.simulation import Durations, simulate
-from wmrl_train.trainer import Parts, Trainer
+from wmrl_train.run.rundir import RunDirectory
+from wmrl_train.training import build as assemble
+from wmrl_train.training.simulation import Durations, simulate
+from wmrl_train.training.trainer import Parts, Trainer
 
 RATIO = 4.0  # seconds of an execution over those of a step
 LAGS = (0, 1, 4)

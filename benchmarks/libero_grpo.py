@@ -30,17 +30,17 @@ import torch
 from wmrl_envs.correction import Corrector
 from wmrl_envs.envs.libero import controllers
 from wmrl_envs.envs.libero.catalog import TRAIN_STATES
-from wmrl_train.agents.vla.demonstrations import Demonstration, record
-from wmrl_train.agents.vla.evaluation import Rate, versions
+from wmrl_train.agents.vla.data.demonstrations import Demonstration, record
+from wmrl_train.agents.vla.data.lerobot import LeRobotWriter, read_lerobot
 from wmrl_train.agents.vla.grpo import VLAGrpoConfig, train_grpo
-from wmrl_train.agents.vla.lerobot import LeRobotWriter, read_lerobot
+from wmrl_train.agents.vla.imitate import new_policy, train
 from wmrl_train.agents.vla.model import MiniVLAConfig, small_config
 from wmrl_train.agents.vla.policy import VLAPolicy
 from wmrl_train.agents.vla.progress import ProgressModel
 from wmrl_train.agents.vla.rollout import Trajectory, rollouts
-from wmrl_train.agents.vla.sft import new_policy, train
 from wmrl_train.agents.vla.vision import ViTConfig
 from wmrl_train.agents.vla.vq import VQConfig
+from wmrl_train.evaluation.libero import Rate, versions
 
 MAX_STEPS = 40  # turning without hesitation takes 24
 ARMS = {"sparse": None, "dense": 0, "corrected": 1}  # anchor groups a step; None: every group, and no world model

@@ -10,10 +10,10 @@ import argparse
 import statistics
 import tempfile
 
-from wmrl_train.assemble import build
 from wmrl_train.config import load_config
-from wmrl_train.rundir import RunDirectory
-from wmrl_train.trainer import Trainer
+from wmrl_train.run.rundir import RunDirectory
+from wmrl_train.training.build import build
+from wmrl_train.training.trainer import Trainer
 
 LANES = ("generate", "predict", "execute", "learn", "other", "step")
 

@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import Any, get_args
 
-from wmrl_envs.world_models.prompts import Layout
-from wmrl_envs.world_models.simulator import SimulatorWorldModel
+from wmrl_envs.world_models.simulator.model import SimulatorWorldModel
+from wmrl_envs.world_models.simulator.prompts import Layout
 from wmrl_train.commands.fidelity import CORPUS
 from wmrl_train.engines import make_engine
-from wmrl_train.fidelity_run import Executed, collect
-from wmrl_train.models import check_model
+from wmrl_train.engines.models import check_model
+from wmrl_train.fidelity.run import Executed, collect
 
 OPTIONS = {"vllm": {"dtype": "float32", "max_model_len": 4096, "max_num_seqs": 16, "enforce_eager": True}, "transformers": {}}
 

@@ -50,15 +50,15 @@ def prompts(tokenizer: Any, groups: int) -> list[str]:
 # -- ours ------------------------------------------------------------------------------------------------------------
 def ours(steps: int, groups: int, folder: Path) -> list[dict[str, float]]:
     """The whole trainer: rollout lanes, correction, learner, records."""
+    from wmrl_envs.context import TaskContext
     from wmrl_envs.envs.executable import ExecutableEnv
     from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
     from wmrl_envs.spaces import UnicodeText
-    from wmrl_envs.world_models.base import TaskContext
     from wmrl_train.config import load_config
+    from wmrl_train.engines.models import model_path
     from wmrl_train.engines.transformers import TransformersEngine, load_model
-    from wmrl_train.models import model_path
-    from wmrl_train.rundir import RunDirectory
-    from wmrl_train.trainer import Parts, Trainer
+    from wmrl_train.run.rundir import RunDirectory
+    from wmrl_train.training.trainer import Parts, Trainer
 
     class Story(ExecutableEnv):
         """One turn, executed by the reward function."""
@@ -129,7 +129,7 @@ def trl(steps: int, groups: int, folder: Path) -> list[dict[str, float]]:
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from wmrl_train.models import model_path
+    from wmrl_train.engines.models import model_path
 
     spent = dict.fromkeys(STAGES, 0.0)
     records: list[dict[str, float]] = []
@@ -179,9 +179,9 @@ def memory(rows: int, tokens: int, chunk: int | None) -> dict[str, float]:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from wmrl_train import learner as module
     from wmrl_train.config import OptimConfig
-    from wmrl_train.records import Row
+    from wmrl_train.episodes.records import Row
+    from wmrl_train.learn import learner as module
 
     torch.manual_seed(0)
     size = {

@@ -15,10 +15,10 @@ import numpy as np
 from gymnasium import spaces
 
 from wmrl_envs import AnchoredVecEnv
+from wmrl_envs.context import TaskContext
 from wmrl_envs.correction import AnchorPool, Recalibrator
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
-from wmrl_envs.world_models.base import TaskContext
 
 LIMITS = {"dynamics, overhead a step": 25.0, "outcome, overhead a step": 25.0}
 

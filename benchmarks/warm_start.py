@@ -15,7 +15,7 @@ import wmrl_train
 
 def main() -> None:
     """Evaluate on training and held-out tasks and note the result beside the model."""
-    shipped = Path(wmrl_train.__file__).parent / "assets" / "demo"
+    shipped = Path(wmrl_train.__file__).parent / "engines" / "assets" / "demo"
     model = Path(sys.argv[1]) if len(sys.argv) > 1 else shipped
     k = sys.argv[2] if len(sys.argv) > 2 else "8"
     measured = {}

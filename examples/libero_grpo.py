@@ -18,11 +18,11 @@ import numpy as np
 import wmrl_envs  # noqa: F401  (registers LIBERO-Long-v0)
 from wmrl_envs.correction import Corrector
 from wmrl_envs.envs.libero import controllers
-from wmrl_train.agents.vla.demonstrations import record
+from wmrl_train.agents.vla.data.demonstrations import record
 from wmrl_train.agents.vla.grpo import VLAGrpoConfig, train_grpo
+from wmrl_train.agents.vla.imitate import new_policy, train
 from wmrl_train.agents.vla.progress import ProgressModel
 from wmrl_train.agents.vla.rollout import rollouts
-from wmrl_train.agents.vla.sft import new_policy, train
 
 
 def clumsy(seed):

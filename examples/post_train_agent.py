@@ -10,12 +10,12 @@ progress, and with this folder on the path: `PYTHONPATH=examples wmrl train lapt
 import argparse
 from pathlib import Path
 
-from wmrl_envs.world_models.static import StaticWorldModel
-from wmrl_train.assemble import build
+from wmrl_envs.world_models.static.model import StaticWorldModel
 from wmrl_train.config import load_config
-from wmrl_train.report import write_report
-from wmrl_train.rundir import RunDirectory
-from wmrl_train.trainer import Trainer
+from wmrl_train.run.report import write_report
+from wmrl_train.run.rundir import RunDirectory
+from wmrl_train.training.build import build
+from wmrl_train.training.trainer import Trainer
 
 
 class CautiousModel(StaticWorldModel):

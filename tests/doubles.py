@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from wmrl_envs.context import TaskContext
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.errors import InfrastructureError
 from wmrl_envs.execution.base import Job, Sandbox
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
-from wmrl_envs.world_models.base import TaskContext
 
 
 def tiny_model(seed: int = 0) -> tuple[Any, Any]:

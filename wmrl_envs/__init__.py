@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 _LAZY = {
     "WorldModelEnv": "wmrl_envs.wrappers.world_model_env",
     "AnchoredVecEnv": "wmrl_envs.wrappers.anchored_vec_env",
-    "StaticWorldModel": "wmrl_envs.world_models.static",
-    "SimulatorWorldModel": "wmrl_envs.world_models.simulator",
+    "StaticWorldModel": "wmrl_envs.world_models.static.model",
+    "SimulatorWorldModel": "wmrl_envs.world_models.simulator.model",
     "EnsembleWorldModel": "wmrl_envs.world_models.ensemble",
     "Solution": "wmrl_envs.outcome",
     "Execution": "wmrl_envs.outcome",
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
     from wmrl_envs.spaces import UnicodeText
     from wmrl_envs.world_models.ensemble import EnsembleWorldModel
-    from wmrl_envs.world_models.simulator import SimulatorWorldModel
-    from wmrl_envs.world_models.static import StaticWorldModel
+    from wmrl_envs.world_models.simulator.model import SimulatorWorldModel
+    from wmrl_envs.world_models.static.model import StaticWorldModel
     from wmrl_envs.wrappers.anchored_vec_env import AnchoredVecEnv
     from wmrl_envs.wrappers.world_model_env import WorldModelEnv
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_train.config import Config
-from wmrl_train.rundir import RunDirectory
-from wmrl_train.simulation import anchors_a_step
+from wmrl_train.run.rundir import RunDirectory
+from wmrl_train.training.simulation import anchors_a_step
 
 #: Keys and sections that mean something here; of the others only the defaults are accepted, so that none is ignored silently.
 USED = (

@@ -23,11 +23,10 @@ from mutations import mutated
 from scripts import scripts
 from strong import STRONG
 
-from wmrl_envs.envs import scaffold
 from wmrl_envs.execution import ExecutionLimits, make_sandbox
 from wmrl_envs.execution.base import Job, Sandbox
 from wmrl_envs.outcome import ExecutionStatus
-from wmrl_envs.tasks import list_competitions, load_competition, task_context
+from wmrl_envs.tasks import list_competitions, load_competition, scaffold, task_context
 from wmrl_envs.tasks.grading import read_answers, text_columns
 from wmrl_envs.tasks.validation import SubmissionError, read_table
 from wmrl_train.warm_start.brief import Brief

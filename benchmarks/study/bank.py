@@ -20,12 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from wmrl_envs.envs import scaffold
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.execution import ExecutionBank, ExecutionLimits, make_sandbox
-from wmrl_envs.execution.bank import describe, fingerprint
+from wmrl_envs.execution.recorded.bank import describe, fingerprint
 from wmrl_envs.outcome import ExecutionStatus, Solution
-from wmrl_envs.tasks import list_competitions, load_competition
+from wmrl_envs.tasks import list_competitions, load_competition, scaffold
 from wmrl_train.warm_start.brief import Brief
 from wmrl_train.warm_start.grammar import write_program
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from wmrl_envs.context import TaskContext
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
-from wmrl_envs.world_models.base import TaskContext
-from wmrl_envs.world_models.static import StaticWorldModel
+from wmrl_envs.world_models.static.model import StaticWorldModel
 
 CLASS = re.compile(r"\bDummy(Classifier|Regressor)\b")
 SCORE = 0.9

@@ -35,10 +35,10 @@ CURVES = (
 
 def one_run(arm: str, seed: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Train once; what the tables and figures need of it."""
-    from wmrl_train.assemble import build
     from wmrl_train.config import load_config
-    from wmrl_train.rundir import RunDirectory
-    from wmrl_train.trainer import Trainer
+    from wmrl_train.run.rundir import RunDirectory
+    from wmrl_train.training.build import build
+    from wmrl_train.training.trainer import Trainer
 
     logging.disable(logging.WARNING)
     folder = Path(tempfile.mkdtemp(prefix="wmrl-study-"))

@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 from wmrl_envs.correction import Recalibrator
 from wmrl_envs.execution import ExecutionBank, make_sandbox
 from wmrl_envs.outcome import Solution
-from wmrl_envs.world_models.static import StaticWorldModel
+from wmrl_envs.world_models.static.model import StaticWorldModel
 
 ESTIMATOR = re.compile(r"\b(\w+(?:Classifier|Regressor|Regression|NB|Ridge|Lasso|SVR|SVC|Analysis))\(")
 PAIRS, DRAWS = 240, 50  # anchor pairs of a run of 30 steps, and how often a map is fitted to as many drawn at random

@@ -13,9 +13,9 @@ from tests.doubles import write_competition
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import DataNotBuilt, IsolationError
 from wmrl_envs.execution import ExecutionLimits, make_sandbox
-from wmrl_train.eval_run import environment_arguments
-from wmrl_train.evaluate import CallablePolicy, evaluate
-from wmrl_train.policies import build
+from wmrl_train.evaluation.attempts import CallablePolicy, evaluate
+from wmrl_train.evaluation.folder import environment_arguments
+from wmrl_train.evaluation.policies import build
 
 SLUG, OTHER = "amazon-employee-access-challenge", "spaceship-titanic"
 SOLVES = """

@@ -18,7 +18,7 @@ def run(*arguments):
 
 def test_scripted_demonstrations_are_recorded_and_read_back(tmp_path):
     from wmrl_envs.envs.libero.controllers import stove_task
-    from wmrl_train.agents.vla.demonstrations import load_demonstrations
+    from wmrl_train.agents.vla.data.demonstrations import load_demonstrations
 
     result = run(
         tmp_path / "stove",

@@ -24,9 +24,9 @@ def env(tmp_path_factory):
 @pytest.fixture
 def policy():
     """Untrained, with a quantizer of turning and not turning the knob."""
-    from wmrl_train.agents.vla.demonstrations import Demonstration
+    from wmrl_train.agents.vla.data.demonstrations import Demonstration
+    from wmrl_train.agents.vla.imitate import new_policy
     from wmrl_train.agents.vla.model import small_config
-    from wmrl_train.agents.vla.sft import new_policy
 
     yaw = np.repeat([-1.0, 0.0, 1.0, 0.0], 8)
     actions = np.zeros((len(yaw), 7), np.float32)

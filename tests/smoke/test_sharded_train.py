@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from tests.doubles import torchrun
 from wmrl_envs.errors import WmrlError
-from wmrl_train.assemble import build
 from wmrl_train.cli import app
 from wmrl_train.config import load_config
+from wmrl_train.training.build import build
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

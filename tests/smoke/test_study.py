@@ -9,10 +9,10 @@ import pytest
 from wmrl_envs.errors import WmrlError
 from wmrl_envs.execution import ExecutionBank
 from wmrl_envs.tasks import load_competition
-from wmrl_train.assemble import build
 from wmrl_train.config import load_config
-from wmrl_train.rundir import RunDirectory
-from wmrl_train.trainer import Trainer
+from wmrl_train.run.rundir import RunDirectory
+from wmrl_train.training.build import build
+from wmrl_train.training.trainer import Trainer
 
 STUDY = Path(__file__).parents[2] / "benchmarks" / "study"
 

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from wmrl_envs.errors import WmrlError
-from wmrl_train.assemble import build
 from wmrl_train.config import load_config
-from wmrl_train.models import fetch_model
-from wmrl_train.report import write_report
-from wmrl_train.rundir import RunDirectory
-from wmrl_train.trainer import Trainer
+from wmrl_train.engines.models import fetch_model
+from wmrl_train.run.report import write_report
+from wmrl_train.run.rundir import RunDirectory
+from wmrl_train.training.build import build
+from wmrl_train.training.trainer import Trainer
 
 
 def run(name, tmp_path, *overrides):

@@ -9,9 +9,9 @@ import torch
 from tests.doubles import FakeWorldModel, ToyEnv, tiny_model, toy_score
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_train.config import OptimConfig
+from wmrl_train.episodes.records import Row
 from wmrl_train.integrations.trl import WmrlRewards
-from wmrl_train.learner import Learner, Sample
-from wmrl_train.records import Row
+from wmrl_train.learn.learner import Learner, Sample
 
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")

@@ -9,7 +9,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def model_directory():
-    from wmrl_train.models import check_model
+    from wmrl_train.engines.models import check_model
 
     return str(check_model("smollm2"))
 

@@ -8,7 +8,7 @@ import torch
 
 from wmrl_envs.engine import Engine, Sampling
 from wmrl_envs.errors import InvalidInput
-from wmrl_envs.world_models.verdict import json_schema, parse
+from wmrl_envs.world_models.simulator.verdict import json_schema, parse
 from wmrl_train.engines.encode import encode
 
 pytestmark = pytest.mark.vllm
@@ -115,7 +115,7 @@ def test_a_verdict_decoded_under_its_schema_can_be_read_and_keeps_its_ranges(eng
 
 
 def test_new_weights_of_tied_embeddings_give_the_logprobs_of_transformers_and_the_old_ones_bring_them_back(engine, reference):
-    from wmrl_train.trainer import _merged_weights
+    from wmrl_train.training.trainer import _merged_weights
 
     assert reference.model.config.tie_word_embeddings
     greedy = Sampling(temperature=0.0, max_new_tokens=16)

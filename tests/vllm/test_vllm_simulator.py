@@ -3,8 +3,8 @@
 import pytest
 
 from tests.unit.world_models.world_model_cases import program, script
-from wmrl_envs.world_models.prompts import ALL_CHECKS
-from wmrl_envs.world_models.simulator import SimulatorWorldModel
+from wmrl_envs.world_models.simulator.model import SimulatorWorldModel
+from wmrl_envs.world_models.simulator.prompts import ALL_CHECKS
 
 pytestmark = pytest.mark.vllm
 

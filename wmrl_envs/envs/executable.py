@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium
 
+from wmrl_envs.context import TaskContext
 from wmrl_envs.outcome import Outcome, Solution
-from wmrl_envs.world_models.base import TaskContext
 
 
 class ExecutableEnv(gymnasium.Env):

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from wmrl_envs.context import TaskContext
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.libero import catalog, install
 from wmrl_envs.envs.libero.process import SimulatorProcess
@@ -20,7 +21,6 @@ from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput, W
 from wmrl_envs.info import wmrl_info
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
-from wmrl_envs.world_models.base import TaskContext
 
 log = logging.getLogger(__name__)
 Orientation = Literal["vertical", "rot180", "none"]

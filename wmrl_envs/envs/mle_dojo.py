@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from gymnasium.error import ResetNeeded
 
+from wmrl_envs.context import TaskContext
 from wmrl_envs.envs import parse
 from wmrl_envs.envs.executable import ExecutableEnv
-from wmrl_envs.envs.shared import SandboxLease
+from wmrl_envs.envs.sandbox_lease import SandboxLease
 from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
 from wmrl_envs.tasks import feedback
-from wmrl_envs.world_models.base import TaskContext
 
 if TYPE_CHECKING:
     from wmrl_envs.tasks.competition import Competition
@@ -251,7 +251,7 @@ class MLEDojoEnv(ExecutableEnv):
         competition = self.competition(solution.task)
         prelude, variables = "", {}
         if self.scaffold is not None:
-            from wmrl_envs.envs import scaffold
+            from wmrl_envs.tasks import scaffold
 
             prelude, variables = scaffold.PRELUDE, scaffold.environment(competition, self.max_rows)
         return Job(solution.code, Path(competition.public_dir), self.limits, prelude, variables)
@@ -270,7 +270,7 @@ class MLEDojoEnv(ExecutableEnv):
         context = task_context(competition, timeout_s=self.limits.timeout_s)
         if self.scaffold is None:
             return context
-        from wmrl_envs.envs import scaffold
+        from wmrl_envs.tasks import scaffold
 
         names = scaffold.describe(competition, self.max_rows)
         overview = f"{context.overview.rstrip()}\n\n{_scaffold_text(names)}"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
 
 _LAZY = {
-    "ProcessSandbox": "wmrl_envs.execution.process",
+    "ProcessSandbox": "wmrl_envs.execution.process.sandbox",
     "DockerSandbox": "wmrl_envs.execution.docker",
-    "ExecutionBank": "wmrl_envs.execution.bank",
-    "RaySandbox": "wmrl_envs.execution.ray",
-    "ReplaySandbox": "wmrl_envs.execution.cache",
+    "ExecutionBank": "wmrl_envs.execution.recorded.bank",
+    "RaySandbox": "wmrl_envs.execution.cluster.ray",
+    "ReplaySandbox": "wmrl_envs.execution.recorded.store",
     "make_sandbox": "wmrl_envs.execution.factory",
     "describe": "wmrl_envs.execution.classify",
 }
@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from wmrl_envs.execution.bank import ExecutionBank
-    from wmrl_envs.execution.cache import ReplaySandbox
     from wmrl_envs.execution.classify import describe
+    from wmrl_envs.execution.cluster.ray import RaySandbox
     from wmrl_envs.execution.docker import DockerSandbox
     from wmrl_envs.execution.factory import make_sandbox
-    from wmrl_envs.execution.process import ProcessSandbox
-    from wmrl_envs.execution.ray import RaySandbox
+    from wmrl_envs.execution.process.sandbox import ProcessSandbox
+    from wmrl_envs.execution.recorded.bank import ExecutionBank
+    from wmrl_envs.execution.recorded.store import ReplaySandbox
 
 
 def __getattr__(name: str) -> Any:

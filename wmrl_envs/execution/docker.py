@@ -24,14 +24,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from wmrl_envs.errors import DataNotBuilt, InfrastructureError, MissingExtra
 from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
-from wmrl_envs.execution.box import wire
-from wmrl_envs.execution.box.namespaces import DATA, SETTINGS, SYSTEM, WORK, other_packages, readable_by_others
-from wmrl_envs.execution.box.tiers import folder_name, start_time
 from wmrl_envs.execution.classify import to_execution, unusable_code
-from wmrl_envs.execution.client import encode
 from wmrl_envs.execution.environment import SandboxEnvironment, load_environment
-from wmrl_envs.execution.gpus import GpuLeases
-from wmrl_envs.execution.reaper import reap
+from wmrl_envs.execution.process.box import wire
+from wmrl_envs.execution.process.box.namespaces import DATA, SETTINGS, SYSTEM, WORK, other_packages, readable_by_others
+from wmrl_envs.execution.process.box.tiers import folder_name, start_time
+from wmrl_envs.execution.process.client import encode
+from wmrl_envs.execution.process.gpus import GpuLeases
+from wmrl_envs.execution.process.reaper import reap
 from wmrl_envs.outcome import Execution, ExecutionStatus
 
 log = logging.getLogger(__name__)
@@ -271,7 +271,7 @@ def _staged(job: Job, message: bytes) -> Iterator[tuple[Path, Path]]:
         folder = Path(name)
         folder.chmod(0o755)
         (folder / "empty").mkdir()
-        shutil.copytree(Path(__file__).parent / "box", folder / "box", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(Path(__file__).parent / "process" / "box", folder / "box", ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "job").write_bytes(message)
         data = job.data_dir.expanduser().resolve()
         if not readable_by_others(str(data)):

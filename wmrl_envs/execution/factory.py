@@ -9,7 +9,7 @@ from wmrl_envs.errors import InvalidInput, IsolationError, WmrlError
 from wmrl_envs.execution.base import Sandbox
 
 if TYPE_CHECKING:
-    from wmrl_envs.execution.cache import CacheMode
+    from wmrl_envs.execution.recorded.store import CacheMode
 
 
 def make_sandbox(kind: str = "auto", *, cache: CacheMode = "off", store: str | Path | None = None, **kwargs: Any) -> Sandbox:
@@ -25,7 +25,7 @@ def make_sandbox(kind: str = "auto", *, cache: CacheMode = "off", store: str | P
     """
     if kind != "replay" and cache == "off":
         return _make(kind, kwargs)
-    from wmrl_envs.execution.cache import CachedSandbox, ExecutionStore, ReplaySandbox, check_mode
+    from wmrl_envs.execution.recorded.store import CachedSandbox, ExecutionStore, ReplaySandbox, check_mode
 
     if cache != "off":
         check_mode(cache)
@@ -53,7 +53,7 @@ def _build(receiver: Any, kind: str, kwargs: dict[str, Any]) -> Sandbox:
 def _make(kind: str, kwargs: dict[str, Any]) -> Sandbox:
     match kind:
         case "process":
-            from wmrl_envs.execution.process import ProcessSandbox
+            from wmrl_envs.execution.process.sandbox import ProcessSandbox
 
             return _build(ProcessSandbox, kind, kwargs)
         case "docker":
@@ -61,7 +61,7 @@ def _make(kind: str, kwargs: dict[str, Any]) -> Sandbox:
 
             return _build(DockerSandbox, kind, kwargs)
         case "ray":
-            from wmrl_envs.execution.ray import RaySandbox
+            from wmrl_envs.execution.cluster.ray import RaySandbox
 
             return _build(RaySandbox, kind, kwargs)
         case "auto":

@@ -17,9 +17,9 @@ from pathlib import Path
 from wmrl_envs import paths
 from wmrl_envs.errors import InfrastructureError, InvalidInput, IsolationError
 from wmrl_envs.execution.base import ExecutionLimits, Job
-from wmrl_envs.execution.box.tiers import folder_name
-from wmrl_envs.execution.client import Server, encode
 from wmrl_envs.execution.environment import SandboxEnvironment
+from wmrl_envs.execution.process.box.tiers import folder_name
+from wmrl_envs.execution.process.client import Server, encode
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +166,6 @@ def _machine(environment: SandboxEnvironment) -> str:
         parts += [os.readlink(f"/proc/self/ns/{kind}") for kind in ("user", "mnt", "pid")]
     except OSError:
         parts.append("unknown boot")
-    box = Path(__file__).parent / "box"
+    box = Path(__file__).parent / "process" / "box"
     parts += [hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(box.glob("*.py"))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wmrl_envs.context import FileInfo, TaskContext
 from wmrl_envs.tasks.inventory import Entry, inventory
-from wmrl_envs.world_models.base import FileInfo, TaskContext
 
 if TYPE_CHECKING:
     from wmrl_envs.tasks.competition import Competition

@@ -8,9 +8,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.outcome import Outcome, Solution
-from wmrl_envs.world_models.base import OutcomeModel, TaskContext
+from wmrl_envs.world_models.protocols import OutcomeModel
 
 Combine = Literal["mean", "worst", "stacking"]
 MIN_PAIRS = 30  # executed outcomes before stacking replaces the mean

@@ -13,13 +13,13 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from wmrl_envs.anchoring.groups import Group, GroupBook
+from wmrl_envs.anchoring.kinds import time_limit, world_model_kind
+from wmrl_envs.anchoring.steppers import STEPPERS, failure
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.info import KEYS
 from wmrl_envs.outcome import ExecutionStatus
-from wmrl_envs.wrappers.groups import Group, GroupBook
-from wmrl_envs.wrappers.kinds import time_limit, world_model_kind
-from wmrl_envs.wrappers.steppers import STEPPERS, failure
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
 
-from wmrl_envs.correction import Corrector
-from wmrl_envs.errors import InfrastructureError
-from wmrl_envs.info import wmrl_info
-from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
-from wmrl_envs.world_models.base import Episode
-from wmrl_envs.wrappers.kinds import (
+from wmrl_envs.anchoring.kinds import (
     InSpace,
     checked_outcomes,
     checked_rewards,
@@ -25,6 +20,11 @@ from wmrl_envs.wrappers.kinds import (
     time_limit,
     world_model_kind,
 )
+from wmrl_envs.context import Episode
+from wmrl_envs.correction import Corrector
+from wmrl_envs.errors import InfrastructureError
+from wmrl_envs.info import wmrl_info
+from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 
 log = logging.getLogger(__name__)
 _LOST = {"status": ExecutionStatus.INFRA_ERROR.value, "predicted": None, "calibrated": None, "score": None}

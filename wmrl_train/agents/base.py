@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from wmrl_envs.world_models.base import TaskContext
+from wmrl_envs.context import TaskContext
 
 
 class Agent(Protocol):

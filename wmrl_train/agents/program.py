@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
-from wmrl_envs.execution.bank import ExecutionBank
-from wmrl_envs.world_models.base import TaskContext
-from wmrl_train.trie import Trie
+from wmrl_envs.execution.recorded.bank import ExecutionBank
+from wmrl_train.agents.trie import Trie
 from wmrl_train.warm_start.brief import Brief, again, prompt
 from wmrl_train.warm_start.tokenizer import known_tasks
 
@@ -23,7 +23,7 @@ class ProgramAgent:
 
     Args:
         tokenizer: of the policy. max_new_tokens: longest program.
-        programs: an execution bank (its file); the policy then writes only programs of it (see `wmrl_train.trie`).
+        programs: an execution bank (its file); the policy then writes only programs of it (see `wmrl_train.agents.trie`).
     """
 
     def __init__(self, tokenizer: Any, max_new_tokens: int = 120, programs: str | None = None):

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wmrl_envs.context import TaskContext
 from wmrl_envs.engine import Message
 from wmrl_envs.envs.parse import extract_code
 from wmrl_envs.errors import DataNotBuilt
-from wmrl_envs.world_models.base import TaskContext
 from wmrl_train.agents.chat import ChatFormat
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class ResearchAgent:
     # -- inside ------------------------------------------------------------------------------------------------------
     def _packages(self) -> Mapping[str, str]:
         if self._installed is None:
-            from wmrl_envs.world_models.api_index import load_index
+            from wmrl_envs.world_models.static.index.api import load_index
 
             try:
                 self._installed = dict(load_index(None).versions)

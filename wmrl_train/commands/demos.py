@@ -37,8 +37,8 @@ def demos(
     from rich.console import Console
 
     from wmrl_envs.envs.libero_long import check_orientation
-    from wmrl_train.agents.vla.demonstrations import load_demonstrations
-    from wmrl_train.agents.vla.lerobot import LeRobotWriter
+    from wmrl_train.agents.vla.data.demonstrations import load_demonstrations
+    from wmrl_train.agents.vla.data.lerobot import LeRobotWriter
 
     console = Console()
     turned = check_orientation(orientation)
@@ -61,7 +61,7 @@ def _record(writer: Any, console: Any, wanted: str, episodes: int, noise: float,
 
     import wmrl_envs  # noqa: F401
     from wmrl_envs.envs.libero.catalog import index_or_name
-    from wmrl_train.agents.vla.demonstrations import record
+    from wmrl_train.agents.vla.data.demonstrations import record
 
     env = gymnasium.make("LIBERO-Long-v0", task=index_or_name(wanted), action_chunk=1, **options)
     kept, attempts = 0, 0

@@ -82,14 +82,14 @@ def evaluate(
     """Evaluate an agent: k really executed attempts a task (LIBERO: of every initial state, greedy), resumable after a kill."""
     _refuse_foreign(context, env)
     if env == "LIBERO-Long-v0":
-        from wmrl_train.agents.vla import eval_run as libero
+        from wmrl_train.evaluation import libero_folder as libero
 
         states = _init_states(init_states)
         options = {"max_steps": max_steps, "texture_size": texture_size, "mesh_faces": mesh_faces}
         chosen = libero.LiberoEval(agent, suite, libero.parse_tasks(tasks, suite), states, k, videos, options)
         libero.evaluate_agent(chosen, out, execute_horizon=execute_horizon, device=device, as_json=json_)
         return
-    from wmrl_train import eval_run
+    from wmrl_train.evaluation import folder as eval_run
 
     given: dict[str, Any] = {
         "max_turns": turns,
@@ -146,6 +146,6 @@ def rescore(
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of a table.")] = False,
 ) -> None:
     """Grade stored submissions again with today's graders and boards; runs no program, changes no stored trajectory."""
-    from wmrl_train import rescore as module
+    from wmrl_train.evaluation import rescore as module
 
     module.run(folder, data_dir=data_dir, as_json=json_)

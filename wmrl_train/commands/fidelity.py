@@ -41,7 +41,9 @@ def fidelity(
     out: Annotated[Path, typer.Option(help="Folder for fidelity.json and fidelity.html.")] = Path("runs/fidelity"),
 ) -> None:
     """Measure world models: validity, ranking, calibration, feedback and cost, by task, category and kind of error."""
-    from wmrl_train import fidelity_models, fidelity_report, fidelity_run
+    from wmrl_train.fidelity import models as fidelity_models
+    from wmrl_train.fidelity import report as fidelity_report
+    from wmrl_train.fidelity import run as fidelity_run
 
     slugs = None if tasks is None else [s.strip() for s in tasks.split(",") if s.strip()]
     if slugs == []:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from wmrl_envs.world_models.frames import Form
+    from wmrl_envs.world_models.reward.frames import Form
     from wmrl_train.agents.vla.grpo import VLAGrpoConfig
-    from wmrl_train.rundir import RunDirectory
+    from wmrl_train.run.rundir import RunDirectory
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +69,7 @@ def grpo(
     from wmrl_envs.errors import InvalidInput
     from wmrl_train.agents.vla.grpo import VLAGrpoConfig
     from wmrl_train.config import load_config
-    from wmrl_train.rundir import RunDirectory
+    from wmrl_train.run.rundir import RunDirectory
 
     config = VLAGrpoConfig(
         steps, groups, n, None if reward is None else anchors, lr=lr, temperature=temperature, epochs=epochs, seed=seed
@@ -119,12 +119,12 @@ def run(
 
     import wmrl_envs  # noqa: F401
     from wmrl_envs.correction import Corrector
-    from wmrl_envs.world_models.frames import check_form
+    from wmrl_envs.world_models.reward.frames import check_form
     from wmrl_train.agents.vla.grpo import train_grpo
     from wmrl_train.agents.vla.policy import VLAPolicy
     from wmrl_train.agents.vla.state import Checkpoints
     from wmrl_train.engines.transformers import resolve_device
-    from wmrl_train.report import write_report
+    from wmrl_train.run.report import write_report
 
     settings = asdict(config) | simulation | {"reward": reward, "form": form, "policy": str(policy)}
     for name in ("steps", "minibatch"):  # change no step that was done
@@ -172,7 +172,7 @@ def _reward_model(reward: str | None, form: Form | None) -> Any:
     if reward is None:
         return None
     if reward.startswith(("http://", "https://")):
-        from wmrl_envs.world_models.remote import RemoteRewardModel
+        from wmrl_envs.world_models.reward.remote import RemoteRewardModel
 
         return RemoteRewardModel(reward, form=form or "potential")
     from wmrl_train.agents.vla.progress import ProgressModel

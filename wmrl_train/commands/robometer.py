@@ -26,8 +26,8 @@ def serve_robometer(
     batch: Annotated[int, typer.Option(min=1, help="Episodes a forward pass.")] = 8,
 ) -> None:
     """Serve a Robometer over HTTP; a trainer talks to it through `RemoteRewardModel`. Ends with Ctrl-C."""
-    from wmrl_envs.world_models.remote import make_server
-    from wmrl_envs.world_models.robometer import RobometerModel
+    from wmrl_envs.world_models.reward.remote import make_server
+    from wmrl_envs.world_models.reward.robometer import RobometerModel
 
     model = RobometerModel(checkpoint, tokenizer=tokenizer, dtype=dtype, device=device, batch_size=batch)
     with make_server(model, host, port) as server:

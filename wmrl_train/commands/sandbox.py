@@ -39,7 +39,7 @@ def build(
 ) -> None:
     """Make the virtual environment solutions run in (a second call does nothing)."""
     from wmrl_envs.execution.environment import build_environment
-    from wmrl_envs.world_models.api_index import load_index
+    from wmrl_envs.world_models.static.index.api import load_index
 
     environment = build_environment(name, requirements, force=force)
     if name == "default":

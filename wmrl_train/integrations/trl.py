@@ -21,7 +21,7 @@ import numpy as np
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.errors import InvalidInput
-from wmrl_envs.world_models.base import OutcomeModel
+from wmrl_envs.world_models.protocols import OutcomeModel
 
 
 class WmrlRewards:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, tensor
 
 from wmrl_envs.errors import InvalidInput
-from wmrl_train import grpo
+from wmrl_train.learn import grpo
 
 ANCHOR = "#anchor"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
-from wmrl_envs.world_models.base import TaskContext
 
 PROBABILITY_METRICS = ("roc_auc", "log_loss", "map_at_k")
 KINDS = ("num", "cat", "text", "date", "nan")
@@ -19,7 +19,7 @@ class Brief:
 
     Attributes:
         target: "reg", "bin", "multi" (classes), "ord" (ordered classes) or "mlabel" (several binary targets).
-        num, cat, text, date, nan: column names by kind, as `wmrl_envs.envs.scaffold.describe` gives them.
+        num, cat, text, date, nan: column names by kind, as `wmrl_envs.tasks.scaffold.describe` gives them.
     """
 
     task: str
@@ -83,8 +83,8 @@ def again(failed: bool) -> str:
 
 def training_briefs() -> list[Brief]:
     """Briefs of the built-in training competitions, read from their public files (`wmrl tasks prepare builtin` makes them)."""
-    from wmrl_envs.envs.scaffold import describe
     from wmrl_envs.tasks import list_competitions, load_competition
+    from wmrl_envs.tasks.scaffold import describe
 
     briefs = []
     for slug in list_competitions("train", "builtin"):

@@ -15,8 +15,8 @@ import pytest
 
 from tests.unit.execution.conftest import processes_of, wait_until
 from wmrl_envs.execution import ExecutionLimits
-from wmrl_envs.execution.box.tiers import FIRST_USER, start_time
-from wmrl_envs.execution.reaper import OWNED_FOLDER
+from wmrl_envs.execution.process.box.tiers import FIRST_USER, start_time
+from wmrl_envs.execution.process.reaper import OWNED_FOLDER
 from wmrl_envs.outcome import ExecutionStatus as Status
 
 ATTACKS = Path(__file__).parents[2] / "attacks"

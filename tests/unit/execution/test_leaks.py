@@ -17,7 +17,7 @@ import pytest
 from tests.unit.execution.conftest import LIMITS, processes_of, wait_until
 from wmrl_envs.errors import InfrastructureError
 from wmrl_envs.execution import ExecutionLimits, Job, ProcessSandbox
-from wmrl_envs.execution.reaper import reap
+from wmrl_envs.execution.process.reaper import reap
 from wmrl_envs.outcome import ExecutionStatus
 
 PROGRAMS = (

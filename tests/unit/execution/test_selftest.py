@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from wmrl_envs import paths
 from wmrl_envs.errors import IsolationError, WmrlError
 from wmrl_envs.execution import ProcessSandbox, make_sandbox, selftest
-from wmrl_envs.execution.box import landlock, seccomp
-from wmrl_envs.execution.gpus import GpuLeases
+from wmrl_envs.execution.process import client
+from wmrl_envs.execution.process.box import landlock, seccomp
+from wmrl_envs.execution.process.gpus import GpuLeases
 from wmrl_train.cli import app
 
 
@@ -93,7 +94,7 @@ for family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_VSO
 socket.socketpair()
 thread = threading.Thread(target=print, args=("thread",)); thread.start(); thread.join()
 """
-    folder = os.path.dirname(selftest.__file__)
+    folder = os.path.dirname(client.__file__)
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True)
     assert done.stdout == "thread\n", done.stderr
 
@@ -111,7 +112,7 @@ for make in (socket.socket, socket.socketpair):
 one, other = socket.socketpair()
 one.send(b"pair"); print(other.recv(4).decode())
 """
-    done = subprocess.run([sys.executable, "-c", code, os.path.dirname(selftest.__file__)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code, os.path.dirname(client.__file__)], capture_output=True, text=True)
     assert done.stdout == "pair\n", done.stderr
 
 
@@ -134,15 +135,15 @@ for path, mode in (("/r/f", "w"), ("/secret", "r"), ("/new", "w")):
 
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-c", code, os.path.dirname(selftest.__file__), folder], capture_output=True, text=True
+            [sys.executable, "-c", code, os.path.dirname(client.__file__), folder], capture_output=True, text=True
         )
     assert (done.returncode, done.stdout) == (0, ""), done
 
 
 def test_seccomp_knows_only_its_architectures(monkeypatch):
-    monkeypatch.setattr("wmrl_envs.execution.box.kernel.MACHINE", "aarch64")
+    monkeypatch.setattr("wmrl_envs.execution.process.box.kernel.MACHINE", "aarch64")
     assert len(seccomp.program()) % 8 == 0
-    monkeypatch.setattr("wmrl_envs.execution.box.kernel.MACHINE", "riscv64")
+    monkeypatch.setattr("wmrl_envs.execution.process.box.kernel.MACHINE", "riscv64")
     with pytest.raises(OSError, match="riscv64"):
         seccomp.program()
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from wmrl_envs.envs.scaffold import NAMES
 from wmrl_envs.errors import InvalidInput
+from wmrl_envs.tasks.scaffold import NAMES
 from wmrl_train.warm_start.brief import Brief
 from wmrl_train.warm_start.faults import FAULTS
 from wmrl_train.warm_start.grammar import write_program

@@ -12,7 +12,7 @@ from wmrl_envs.tasks import list_competitions, task_spec
 from wmrl_train.warm_start.brief import Brief, prompt
 from wmrl_train.warm_start.tokenizer import known_tasks
 
-DEMO = Path(wmrl_train.__file__).parent / "assets" / "demo"
+DEMO = Path(wmrl_train.__file__).parent / "engines" / "assets" / "demo"
 
 
 def test_the_demo_policy_was_trained_on_the_training_tasks_only_and_is_small():

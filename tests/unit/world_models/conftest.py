@@ -1,6 +1,6 @@
 import pytest
 
-from wmrl_envs.world_models.api_index import load_index
+from wmrl_envs.world_models.static.index.api import load_index
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,9 @@
 
 import json
 
+from wmrl_envs.context import FileInfo, TaskContext
 from wmrl_envs.engine import Generation
 from wmrl_envs.outcome import Solution
-from wmrl_envs.world_models.base import FileInfo, TaskContext
 
 
 def tabular(metric="roc_auc", **changes):

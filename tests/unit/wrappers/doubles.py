@@ -7,11 +7,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from wmrl_envs.context import TaskContext
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.errors import InfrastructureError
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
-from wmrl_envs.world_models.base import TaskContext
 
 
 class Guess(ExecutableEnv):

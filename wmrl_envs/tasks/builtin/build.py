@@ -188,7 +188,7 @@ def _build(slug: str, source: Source, secret: bytes, scratch: Path, target: Path
 
 
 def _mark_hard_rows(slug: str, parts: Parts, private: Path) -> None:
-    from wmrl_envs.tasks.audit import hard_rows
+    from wmrl_envs.tasks.honesty import hard_rows
 
     hard = hard_rows(facts(slug), parts.train, parts.test, parts.answers)
     if hard is not None:

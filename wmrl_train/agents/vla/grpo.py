@@ -19,11 +19,11 @@ import torch
 
 from wmrl_envs.correction import Corrector
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.world_models.base import RewardModel
+from wmrl_envs.world_models.protocols import RewardModel
 from wmrl_train.agents.vla.policy import VLAPolicy
 from wmrl_train.agents.vla.rollout import Trajectory, rollouts
 from wmrl_train.agents.vla.state import Checkpoints, Draws, Stateful
-from wmrl_train.grpo import policy_objective, token_weights
+from wmrl_train.learn.grpo import policy_objective, token_weights
 
 log = logging.getLogger(__name__)
 PATIENCE = 5  # steps in a row without a word of the reward model

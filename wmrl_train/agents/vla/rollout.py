@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from wmrl_envs.context import Episode
 from wmrl_envs.errors import InfrastructureError
-from wmrl_envs.world_models.base import Episode
 from wmrl_train.agents.vla.policy import VLAPolicy
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Checkpoints of a VLA's training, by the same rules as everyone's (`wmrl_train.checkpoint`): killed at any moment, it goes on bit by bit."""
+"""Checkpoints of a VLA's training, by the same rules as everyone's (`wmrl_train.run.checkpoint`): killed at any moment, it goes on bit by bit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from wmrl_envs.errors import InvalidInput
-from wmrl_train import checkpoint
 from wmrl_train.agents.vla.policy import VLAPolicy
-from wmrl_train.rundir import RunDirectory
+from wmrl_train.run import checkpoint
+from wmrl_train.run.rundir import RunDirectory
 
 
 class Stateful(Protocol):

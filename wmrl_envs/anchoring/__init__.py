@@ -1,0 +1,1 @@
+"""Where a prediction meets an execution."""

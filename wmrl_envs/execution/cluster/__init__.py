@@ -1,0 +1,1 @@
+"""Solutions on the machines of a Ray cluster."""

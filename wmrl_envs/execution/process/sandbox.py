@@ -1,0 +1,120 @@
+"""`ProcessSandbox`: runs solutions on this machine without a daemon, in namespaces or behind Landlock.
+
+A server process, started once in the sandbox's own interpreter, has the usual libraries imported and forks a supervisor for
+every job (`box/`). It has a clean environment, none of our memory, and ends with us.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.execution.base import Job, Sandbox
+from wmrl_envs.execution.classify import to_execution, unusable_code
+from wmrl_envs.execution.environment import load_environment
+from wmrl_envs.execution.process.client import Server, encode
+from wmrl_envs.execution.process.gpus import GpuLeases
+from wmrl_envs.execution.process.reaper import reap
+from wmrl_envs.execution.selftest import choose_tier
+from wmrl_envs.outcome import Execution, ExecutionStatus
+
+log = logging.getLogger(__name__)
+
+#: Imported by the warm server; names the environment does not have are left out.
+PRELOAD = (
+    "numpy", "pandas", "scipy.sparse", "scipy.stats", "sklearn.linear_model", "sklearn.ensemble", "sklearn.model_selection",
+    "sklearn.preprocessing", "sklearn.pipeline", "sklearn.compose", "sklearn.impute", "sklearn.metrics", "sklearn.tree",
+    "sklearn.feature_extraction.text", "sklearn.neighbors", "sklearn.svm", "sklearn.naive_bayes", "sklearn.decomposition",
+    "sklearn.cluster", "sklearn.dummy", "sklearn.feature_selection", "sklearn.calibration",
+)  # fmt: skip
+_ANSWER_GRACE_S = 90.0
+
+
+class ProcessSandbox(Sandbox):
+    """The embedded sandbox.
+
+    Args:
+        environment: name or folder of a sandbox environment (`wmrl sandbox build`).
+        warm: fork solutions from a process that has the usual libraries imported; False starts a fresh interpreter each.
+        tier: "auto", or the isolation to use: "namespaces", "landlock", "unsafe".
+        preload: modules the warm process imports.
+        cpus: cores a solution may use, taken in turn (default: all).
+        gpus: indices or UUIDs of the GPUs to lend, one solution a GPU. Not tested on a GPU machine.
+        allow_unsafe: run untrusted code although this machine cannot isolate it.
+        attempts: how often a run is tried when the sandbox itself fails, before `InfrastructureError` is raised.
+
+    Raises:
+        DataNotBuilt: the environment does not exist. IsolationError: this machine cannot isolate untrusted code.
+    """
+
+    def __init__(
+        self,
+        environment: str | Path = "default",
+        *,
+        warm: bool = True,
+        tier: str = "auto",
+        cpus: int | None = None,
+        gpus: Sequence[str | int] = (),
+        allow_unsafe: bool = False,
+        preload: Sequence[str] = PRELOAD,
+        attempts: int = 3,
+    ):
+        self.environment = load_environment(environment)
+        self.warm = warm
+        self.tier = choose_tier(self.environment, tier, allow_unsafe=allow_unsafe)
+        self._gpus = GpuLeases(gpus)
+        self._cores = _core_sets(cpus)
+        reap()
+        self._server = Server(self.environment, tuple(preload) if warm else ())
+        self._attempts = attempts
+        self._finalizer = weakref.finalize(self, self._server.close)
+
+    @property
+    def lock(self) -> str:
+        return self.environment.digest
+
+    def run_job(self, job: Job) -> Execution:
+        problem = unusable_code(job.code)
+        if problem:
+            return Execution(ExecutionStatus.AGENT_ERROR, exit_code=1, stderr=problem, tier=self.tier)
+        retrying = Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, InfrastructureError) and not self._server.closed),
+            stop=stop_after_attempt(self._attempts),
+            wait=wait_random_exponential(multiplier=0.1, max=2.0),
+            before_sleep=lambda state: log.warning("execution failed, trying again: %s", state.outcome.exception()),  # type: ignore[union-attr]
+            reraise=True,
+        )
+        with self._gpus.lease() as gpu:
+            devices = GpuLeases.nodes(gpu) if gpu else []
+            if gpu:
+                job = replace(job, env={**job.env, "CUDA_VISIBLE_DEVICES": gpu})
+            venv, prefix = str(self.environment.root), str(self.environment.base_prefix)
+            message = encode(job, venv, prefix, self.tier, self.warm, devices=devices, cpus=next(self._cores))
+            return retrying(self._once, job, message)
+
+    def close(self) -> None:
+        self._finalizer()
+
+    def _once(self, job: Job, message: bytes) -> Execution:
+        answer, parts = self._server.ask(message, job.limits.timeout_s + _ANSWER_GRACE_S)
+        if "infra" in answer:
+            raise InfrastructureError(f"The sandbox ({self.tier}) failed: {answer['infra']}")
+        return to_execution(answer, parts, self.tier)
+
+
+def _core_sets(cpus: int | None) -> Iterator[list[int]]:
+    """Endlessly: the cores of the next solution; [] for all."""
+    if cpus is None:
+        return itertools.repeat([])
+    available = sorted(os.sched_getaffinity(0))
+    if not 1 <= cpus <= len(available):
+        raise InvalidInput(f"cpus={cpus}: this machine lets us use 1 to {len(available)}.")
+    return itertools.cycle([available[i : i + cpus] for i in range(0, len(available) - cpus + 1, cpus)])

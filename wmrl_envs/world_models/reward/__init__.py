@@ -1,0 +1,1 @@
+"""Reward models: a score for a finished episode from its pictures (Robometer, a server, progress)."""

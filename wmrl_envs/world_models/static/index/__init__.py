@@ -1,0 +1,1 @@
+"""Which names, signatures and parameter values the sandbox's libraries have."""

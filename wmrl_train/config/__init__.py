@@ -1,0 +1,46 @@
+"""The configuration of a run; importable without torch."""
+
+from wmrl_train.config.load import available_configs, load_config
+from wmrl_train.config.schema import (
+    AgentConfig,
+    AnchorsConfig,
+    Config,
+    CorrectionConfig,
+    EstimateConfig,
+    EvalConfig,
+    ExecutionConfig,
+    LiberoConfig,
+    LoraConfig,
+    OptimConfig,
+    PolicyConfig,
+    RolloutConfig,
+    RunConfig,
+    Section,
+    TasksConfig,
+    TrackingConfig,
+    TrainConfig,
+    WorldModelConfig,
+)
+
+__all__ = [
+    "AgentConfig",
+    "AnchorsConfig",
+    "Config",
+    "CorrectionConfig",
+    "EstimateConfig",
+    "EvalConfig",
+    "ExecutionConfig",
+    "LiberoConfig",
+    "LoraConfig",
+    "OptimConfig",
+    "PolicyConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "Section",
+    "TasksConfig",
+    "TrackingConfig",
+    "TrainConfig",
+    "WorldModelConfig",
+    "available_configs",
+    "load_config",
+]

@@ -1,0 +1,171 @@
+"""Trajectories of an evaluation on disk: one JSON line an attempt, enough to grade it again without running anything."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wmrl_envs.errors import InvalidInput
+from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome
+from wmrl_train.evaluation.table import Attempt
+
+STORED_BYTES = 4 << 20  # a submission that is larger when compressed is remembered by its hash alone
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One program: the answer it was read from, what became of it, and its submission (zlib, base64) where small enough.
+
+    `score` is None after a failure of ours. `ran`: the program came to its end, so its submission can be graded again.
+    """
+
+    answer: str
+    status: str
+    score: float | None
+    raw_score: float | None
+    feedback: str
+    wall_s: float
+    ran: bool = False
+    submission: str | None = None
+    submission_sha256: str | None = None
+    relative_gap: float | None = None
+
+    @classmethod
+    def of(cls, answer: str, outcome: Outcome, execution: Execution | None, feedback: str, gap: float | None = None) -> Turn:
+        ours = outcome.is_infra_error
+        data = execution.submission if execution is not None else None
+        packed = zlib.compress(data, 6) if data is not None else b""
+        return cls(
+            answer=answer,
+            status=outcome.status.value,
+            score=None if ours else outcome.score,
+            raw_score=None if ours else outcome.raw_score,
+            feedback=feedback,
+            wall_s=round(outcome.wall_s, 4),
+            ran=execution is not None and execution.status in (ExecutionStatus.OK, ExecutionStatus.INVALID_SUBMISSION),
+            submission=base64.b64encode(packed).decode() if data is not None and len(packed) <= STORED_BYTES else None,
+            submission_sha256=None if data is None else hashlib.sha256(data).hexdigest(),
+            relative_gap=gap,
+        )
+
+    def submission_bytes(self) -> bytes | None:
+        """The stored submission, or None (there was none, or it was too large to store).
+
+        Raises:
+            InvalidInput: what is stored is not what `of` stores.
+        """
+        try:
+            return None if self.submission is None else zlib.decompress(base64.b64decode(self.submission))
+        except (ValueError, zlib.error) as error:
+            raise InvalidInput(
+                f"A stored submission cannot be unpacked ({error}): expected zlib in base64, as `wmrl eval` writes it."
+            ) from error
+
+
+@dataclass
+class Trajectory:
+    """One attempt at one task; its score is that of its best turn, its validity that any turn was accepted."""
+
+    task: str
+    category: str
+    attempt: int
+    seed: int
+    turns: list[Turn] = field(default_factory=list)
+    failure: str | None = None  # a failure of ours that ended it: the attempt has no score
+
+    @property
+    def score(self) -> float | None:
+        return None if self.failure is not None else max((turn.score or 0.0 for turn in self.turns), default=0.0)
+
+    @property
+    def valid(self) -> bool:
+        return any(turn.status == ExecutionStatus.OK for turn in self.turns)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.task, self.attempt
+
+    def as_attempt(self) -> Attempt:
+        return Attempt(self.task, self.category, self.score, self.valid)
+
+    def as_line(self) -> str:
+        summary = {"task": self.task, "category": self.category, "attempt": self.attempt, "seed": self.seed}
+        summary |= {"score": self.score, "valid": self.valid, "failure": self.failure}
+        return json.dumps(summary | {"turns": [asdict(turn) for turn in self.turns]}, ensure_ascii=True)
+
+    @classmethod
+    def from_line(cls, line: str) -> Trajectory:
+        record: dict[str, Any] = json.loads(line)
+        turns = [Turn(**_checked(turn, _TURN)) for turn in record["turns"]]
+        known = _checked({name: record[name] for name in _TRAJECTORY}, _TRAJECTORY)
+        return cls(turns=turns, **known)
+
+
+_NUMBER, _TEXT = (int, float), (str, type(None))
+_TRAJECTORY: dict[str, Any] = {"task": str, "category": str, "attempt": int, "seed": int, "failure": _TEXT}
+_TURN: dict[str, Any] = {
+    "answer": str, "status": str, "feedback": str, "wall_s": _NUMBER, "submission": _TEXT, "submission_sha256": _TEXT,
+    "score": (*_NUMBER, type(None)), "raw_score": (*_NUMBER, type(None)), "relative_gap": (*_NUMBER, type(None)),
+}  # fmt: skip
+
+
+def _checked(record: dict[str, Any], types: dict[str, Any]) -> dict[str, Any]:
+    """`record`, once the values it has are of these types: a word for a score would fail far from here."""
+    for name, kind in types.items():
+        if name in record and not isinstance(record[name], kind):
+            raise TypeError(f"{name}={record[name]!r} is of the wrong type")
+    return record
+
+
+def append(path: Path, trajectory: Trajectory) -> None:
+    """Add a line and force it to disk, so that a kill loses no finished attempt.
+
+    Raises:
+        InvalidInput: the disk is full or gone; the lines before are intact.
+    """
+    try:
+        with path.open("a", encoding="ascii") as file:
+            file.write(trajectory.as_line() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise InvalidInput(
+            f"{path} cannot be written ({error.strerror}): make room and repeat the command, which goes on from there."
+        ) from error
+
+
+def read(path: Path, *, repair: bool = False) -> list[Trajectory]:
+    """The trajectories in a file, oldest first; `repair` cuts off a last line that a kill left unfinished.
+
+    Raises:
+        InvalidInput: a line is no trajectory (the message has its number), or `path` is no file.
+    """
+    return list(_read(path, repair)) if path.exists() else []
+
+
+def _read(path: Path, repair: bool) -> Iterator[Trajectory]:
+    position = 0
+    try:
+        opened = path.open("rb")
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}): expected a file of `wmrl eval`.") from None
+    with opened as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                yield Trajectory.from_line(line.decode())
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise InvalidInput(
+                    f"{path}, line {number}: not a trajectory of `wmrl eval` ({type(error).__name__}: {error})."
+                ) from error
+            position += len(line)
+    if repair and position < path.stat().st_size:
+        os.truncate(path, position)

@@ -1,0 +1,1 @@
+"""Policies measured by real execution."""

@@ -1,0 +1,1 @@
+"""How well a world model predicts executed programs."""

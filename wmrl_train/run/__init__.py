@@ -1,0 +1,1 @@
+"""A run's folder: checkpoints, logs, progress, metrics, report."""

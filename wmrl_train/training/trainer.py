@@ -1,0 +1,426 @@
+"""The training loop, top to bottom: plan, roll out, correct, learn, record, save.
+
+plan      tasks of the step, which groups are anchored (before anything is sampled)
+roll out  generate; predict every solution; really execute the anchors' (the lanes overlap)
+correct   calibrated rewards, anchor weights -> one weighted advantage a trajectory
+learn     one GRPO update; new weights to the engine
+observe   the new pairs enter the pool, the world model learns from the executions
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from wmrl_envs.correction import AnchorSchedule, Corrector
+from wmrl_envs.engine import Engine, Sampling
+from wmrl_envs.envs.executable import ExecutableEnv
+from wmrl_envs.errors import InvalidInput, WmrlError
+from wmrl_envs.world_models.protocols import OutcomeModel
+from wmrl_train.agents.base import Agent
+from wmrl_train.config import Config
+from wmrl_train.episodes.records import Group, GroupPlan
+from wmrl_train.episodes.roller import Roller, Running
+from wmrl_train.learn.learner import Learner, Sample
+from wmrl_train.run import checkpoint, metrics
+from wmrl_train.run.progress import Progress
+from wmrl_train.run.rundir import RunDirectory
+from wmrl_train.run.tracking import Trackers
+
+log = logging.getLogger(__name__)
+
+
+class Interrupted(WmrlError):
+    """Ctrl-C: what was finished is saved, the message says how to go on."""
+
+
+class AuditStop(WmrlError):
+    """The audit of the anchors asked to stop (`correction.on_alarm: act`); everything is saved."""
+
+
+class TooManyFailures(WmrlError, RuntimeError):
+    """Every group of several steps in a row failed for reasons of ours."""
+
+
+@dataclass
+class Parts:
+    """What a trainer is made of; `wmrl_train.training.build` builds them from a configuration, tests pass doubles.
+
+    Attributes:
+        evaluate: (step) -> JSON-able results of really executing samples, or None.
+        make_learner: of this process alone, or one that other processes follow.
+        close: called at the end, last one first.
+    """
+
+    model: Any
+    tokenizer: Any
+    engine: Engine
+    agent: Agent
+    make_env: Callable[[str], ExecutableEnv]
+    world_model: OutcomeModel | None
+    tasks: Sequence[str]
+    evaluate: Callable[[int], dict[str, Any]] | None = None
+    execution_workers: int = 1
+    make_learner: Callable[[Any, Config], Learner] = Learner.from_config
+    close: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Trainer:
+    """One run.
+
+    Args:
+        config: the resolved configuration.
+        parts: built from it.
+        run: its directory, already acquired.
+        progress: shows what happens.
+    """
+
+    PATIENCE = 3  # steps in a row without a single usable group
+
+    def __init__(self, config: Config, parts: Parts, run: RunDirectory, progress: Progress | None = None):
+        self.config, self.parts, self.run_dir = config, parts, run
+        self.progress = progress or Progress.quiet()
+        self.trackers = Trackers(config, run.path)
+        rollout, correction = config.rollout, config.correction
+        self.learner = parts.make_learner(parts.model, config)
+        self.corrector = Corrector(
+            min_pairs=correction.min_pairs, refit_every=correction.refit_every, direction=correction.direction,
+            levels=correction.levels, w_max=correction.w_max, debias=correction.debias, denoise=correction.denoise,
+            fusion=correction.fusion, prequential=correction.prequential,
+        )  # fmt: skip
+        self.schedule = AnchorSchedule(
+            config.anchors.fraction, config.anchors.min_groups, _seed(config.run.seed, 1), adaptive=correction.on_alarm == "act"
+        )
+        self.roller = Roller(
+            parts.engine, parts.agent, parts.make_env, parts.world_model,
+            lambda scores, task: self.corrector.calibrate(np.asarray(scores), task),
+            sampling=Sampling(rollout.temperature, rollout.top_p, rollout.max_new_tokens),
+            group_size=rollout.group_size, max_context=rollout.max_context, generation_workers=rollout.generation_workers,
+            prediction_workers=rollout.prediction_workers, execution_workers=parts.execution_workers, retries=rollout.retries,
+        )  # fmt: skip
+        self.step = 0
+        self.ledger = metrics.Ledger()
+        self.pending: list[tuple[int, Running]] = []  # anchor groups under way, with the step they join
+        self._barren = 0
+        self._before_step = (0, self.schedule.state_dict(), self.pending)
+        self._learning = threading.Event()
+        self._stop = False
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+    def run(self) -> dict[str, Any]:
+        """Train to the last step, evaluate before and after; returns both evaluations and the ledger.
+
+        Raises:
+            Interrupted: on Ctrl-C, after a checkpoint of the last finished step was saved.
+            AuditStop: predictions no longer follow executions at all; also after a checkpoint.
+        """
+        steps = self.config.train.steps
+        try:
+            with self._interruptible():
+                if self.step == 0:
+                    self._evaluate()
+                while self.step < steps:
+                    self._before_step = (self.step, self.schedule.state_dict(), list(self.pending))
+                    self._train_step()
+                    distrusted = self.config.correction.on_alarm == "act" and self.corrector.action == "stop"
+                    if self.step % self.config.train.save_every == 0 or self.step == steps or distrusted:
+                        self.save()
+                    if distrusted:
+                        raise AuditStop(
+                            f"The audit of the anchors asks to stop at step {self.step}: what the world model likes best is far from what "
+                            f"execution says (see {self.run_dir.path / 'anchors.jsonl'}). Everything is saved; to go on all the same, "
+                            "resume with correction.on_alarm=warn."
+                        )
+                    every = self.config.eval.every
+                    if every and self.step % every == 0 and self.step < steps:
+                        self._evaluate()
+                    if self._stop:
+                        raise KeyboardInterrupt
+                if steps not in self.evaluations():
+                    self._evaluate()
+        except KeyboardInterrupt:
+            self._save_interrupted()
+        evaluations = self.evaluations()
+        return {"before": evaluations.get(0), "after": evaluations.get(steps), "ledger": self.ledger.as_dict()}
+
+    def _train_step(self) -> None:
+        began = time.perf_counter()
+        groups = self._roll_out(self._plan())
+        rolled_s = time.perf_counter() - began
+        kept = [group for group in groups if group.failure is None]
+        self._check_patience(kept)
+        advantages, rewards = self._correct(kept)
+        learn_began, cpu = time.perf_counter(), time.process_time()
+        with self._learn_undisturbed():
+            learned = self.learner.update(self._samples(kept, advantages))
+            self._sync_engine()
+            learn_s, learn_cpu_s = time.perf_counter() - learn_began, time.process_time() - cpu
+            self._observe(kept)
+            self.step += 1
+            self._record(
+                groups,
+                advantages,
+                rewards,
+                learned,
+                {"rollout": rolled_s, "learn": learn_s, "learn_cpu": learn_cpu_s, "began": began},
+            )
+
+    def _plan(self) -> list[GroupPlan]:
+        """The groups of this step: tasks in shuffled epochs, anchors at random with recorded propensity."""
+        m, seed = self.config.rollout.groups, self.config.run.seed
+        tasks = [task_at(self.parts.tasks, seed, self.step * m + i) for i in range(m)]
+        spread = getattr(self.parts.world_model, "spread", None)  # of an ensemble: execute where its members disagree
+        priority = None if spread is None else [1e-3 + spread(task) for task in tasks]
+        anchored, propensity = self.schedule.draw(m, tasks, priority=priority)
+        return [
+            GroupPlan(
+                self.step * m + i, self.step, tasks[i], _seed(seed, 2, self.step, i), bool(anchored[i]), float(propensity[i])
+            )
+            for i in range(m)
+        ]
+
+    def _roll_out(self, plans: list[GroupPlan]) -> list[Group]:
+        """This step's groups, with anchors that started `anchors.lag` steps ago in place of those that start now."""
+        lag = self.config.anchors.lag
+        if lag == 0:
+            return self.roller.collect(plans)
+        cohorts = self.roller.start(plans)
+        n_anchors = sum(plan.anchored for plan in plans)
+        self.pending += [(self.step + lag, anchors) for anchors in cohorts[:n_anchors]]
+        groups = [group for others in cohorts[n_anchors:] for group in others.result()]
+        last = self.step == self.config.train.steps - 1
+        due = [anchors for step, anchors in self.pending if step <= self.step or last]
+        self.pending = [(step, anchors) for step, anchors in self.pending if step > self.step and not last]
+        landed = [group for anchors in due for group in anchors.result()]
+        return sorted(landed + groups, key=lambda group: group.plan.id)
+
+    def _correct(self, groups: list[Group]) -> tuple[np.ndarray, np.ndarray]:
+        """Weighted advantages C (m, n), such that the gradient is (1/n) sum C_ki grad log pi, and the rewards behind them (m, n)."""
+        if not groups:
+            return np.zeros((0, self.config.rollout.group_size)), np.zeros((0, self.config.rollout.group_size))
+        mode = self.config.tasks.reward_mode
+        anchored = np.array([g.plan.anchored for g in groups])
+        true = np.array([g.scores("true", mode) for g in groups])
+        predicted = np.array([g.scores("predicted", mode) for g in groups]) if self.parts.world_model is not None else true
+        tasks = [g.plan.task for g in groups]
+        act = self.config.correction.on_alarm == "act"
+        advantages = self.corrector.advantages(
+            predicted, np.where(anchored[:, None], true, np.nan), anchored, tasks=tasks,
+            propensity=np.array([g.plan.propensity for g in groups]), freeze=act and self.corrector.action == "freeze",
+        )  # fmt: skip
+        rewards = np.where(anchored[:, None], true, self.corrector.calibrate(predicted, tasks))
+        if self.config.correction.scale == "std":
+            advantages = advantages / (rewards.std(axis=1, ddof=1, keepdims=True) + 1e-6)
+        return advantages, rewards
+
+    def _samples(self, groups: list[Group], advantages: np.ndarray) -> list[Sample]:
+        """One sample a row; trajectories weigh 1/(m n), so an advantage carries its group's anchor weight as a factor."""
+        m, n = len(groups), self.config.rollout.group_size
+        samples = []
+        for group, row_of_advantages in zip(groups, advantages, strict=True):
+            for member, (trajectory, advantage) in enumerate(zip(group.trajectories, row_of_advantages, strict=True)):
+                length = sum(row.n_sampled for row in trajectory.rows)
+                origin = f"group {group.plan.id} ({group.plan.task}), member {member}"
+                samples += [Sample(row, float(advantage) * m, 1 / (m * n), length, origin) for row in trajectory.rows]
+        return samples
+
+    def _observe(self, groups: list[Group]) -> None:
+        """After the update, so that a prediction is never corrected by its own pair."""
+        model = self.parts.world_model
+        for group in groups:
+            pairs = group.pairs()
+            if pairs:
+                predicted, true = zip(*pairs, strict=True)
+                self.corrector.observe(predicted, true, group=group.plan.id, task=group.plan.task)
+            if group.executed and hasattr(model, "update"):
+                solutions, contexts, outcomes = zip(*group.executed, strict=True)
+                model.update(solutions, contexts, outcomes)  # type: ignore[union-attr]
+        if self.config.correction.on_alarm == "act":
+            self.schedule.adapt(self.corrector.action in ("raise", "freeze"))
+
+    def _sync_engine(self) -> None:
+        shares_weights = getattr(self.parts.engine, "model", None) is self.parts.model
+        self.parts.engine.update_weights([] if shares_weights else _merged_weights(self.parts.model))
+
+    def _check_patience(self, kept: list[Group]) -> None:
+        self._barren = 0 if kept or self.config.anchors.lag else self._barren + 1
+        if self._barren >= self.PATIENCE:
+            raise TooManyFailures(
+                f"No group of {self.PATIENCE} steps in a row could be graded for reasons of ours (see the log); "
+                f"the last checkpoint is in {self.run_dir.checkpoints}. Check the machine with `wmrl doctor`, then resume."
+            )
+
+    # -- records -----------------------------------------------------------------------------------------------------
+    def _record(
+        self,
+        groups: list[Group],
+        advantages: np.ndarray,
+        rewards: np.ndarray,
+        learned: dict[str, float],
+        clock: dict[str, float],
+    ) -> None:
+        kept = [g for g in groups if g.failure is None]
+        lanes = {lane.name: lane.take() for lane in (self.roller.generation, self.roller.prediction, self.roller.execution)}
+        self.ledger.add(groups, lanes, clock["learn_cpu"])
+        values = metrics.of_step(kept, rewards, self.config.tasks.reward_mode)
+        values["groups/dropped"] = float(len(groups) - len(kept))
+        values |= {f"policy/{key}": value for key, value in learned.items()}
+        values |= {f"anchor/{key}": value for key, value in self.corrector.metrics().items()}
+        values |= {f"ledger/{key}": value for key, value in self.ledger.as_dict().items()}
+        wall_s = time.perf_counter() - clock["began"]
+        values |= {f"time/{name}_s": lane.busy_s for name, lane in lanes.items()}
+        values |= {"time/learn_s": clock["learn"], "time/rollout_s": clock["rollout"], "time/step_s": wall_s,
+                   "time/other_s": max(0.0, wall_s - self.roller.busy.take() - clock["learn"])}  # fmt: skip
+        values["policy/version"] = float(self.parts.engine.version)
+        for record in metrics.rollout_records(self.step, kept, advantages, rewards):
+            self.run_dir.append("rollouts.jsonl", record)
+        for record in metrics.anchor_records(self.step, kept):
+            self.run_dir.append("anchors.jsonl", record)
+        self.run_dir.append("metrics.jsonl", {"step": self.step} | values)
+        self.trackers.log(self.step, values)
+        self.progress.step(self.step, values)
+        if self.step % self.config.tracking.samples_every == 0 and kept:
+            self.progress.samples(metrics.sample_table(kept, rewards))
+
+    def _evaluate(self) -> None:
+        if self.parts.evaluate is None or self.config.eval.k == 0:
+            return
+        self.progress.note(f"Evaluating at step {self.step}: {self.config.eval.k} samples a task, really executed.")
+        began = time.perf_counter()
+        result = self.parts.evaluate(self.step)
+        self.run_dir.append("metrics.jsonl", {"step": self.step, "eval": result | {"wall_s": time.perf_counter() - began}})
+        flat = {f"eval/{split}/{key}": v for split, table in result.items() for key, v in table.items() if isinstance(v, float)}
+        self.trackers.log(self.step, flat)
+        self.progress.evaluation(self.step, result)
+
+    def evaluations(self) -> dict[int, dict[str, Any]]:
+        """Results of the evaluations so far, by step."""
+        return {r["step"]: r["eval"] for r in self.run_dir.read("metrics.jsonl") if "eval" in r}
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+    def save(self) -> Path:
+        """Checkpoint everything. Of deferred anchors that are not finished, what was sampled: a resumed run executes it again."""
+        model = self.parts.world_model
+        state = {
+            "corrector": self.corrector.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "world_model": model.state_dict() if hasattr(model, "state_dict") else None,  # type: ignore[union-attr]
+            "ledger": self.ledger.as_dict(),
+            "engine_version": self.parts.engine.version,
+            "pending": [[step, anchors.as_dict()] for step, anchors in self.pending],
+            "logs": self.run_dir.sizes(),
+        }
+        with self._undisturbed():
+            return checkpoint.save(
+                self.run_dir.checkpoints, self.step, model=self.parts.model, tokenizer=self.parts.tokenizer,
+                optimizer=self.learner.state_dict(), state=state, keep=self.config.train.keep_checkpoints,
+            )  # fmt: skip
+
+    def load(self, saved: checkpoint.Checkpoint) -> None:
+        """Continue from a checkpoint: all state, and the logs cut back to it."""
+        checkpoint.load_weights(saved, self.parts.model)
+        self.learner.load_state_dict(checkpoint.load_optimizer(saved))
+        self._sync_engine()
+        self.parts.engine.version = int(saved.state["engine_version"])
+        self.corrector.load_state_dict(saved.state["corrector"])
+        self.schedule.load_state_dict(saved.state["schedule"])
+        if saved.state["world_model"] is not None:
+            self.parts.world_model.load_state_dict(saved.state["world_model"])  # type: ignore[union-attr]
+        self.ledger = metrics.Ledger(**saved.state["ledger"])
+        self.pending = [(step, self.roller.take_up(data)) for step, data in saved.state["pending"]]
+        self.run_dir.truncate(saved.state["logs"])
+        self.step = saved.step
+
+    def close(self) -> None:
+        """Release everything; safe to call twice."""
+        self.roller.close()
+        while self.parts.close:
+            self.parts.close.pop()()
+        self.learner.close()
+        self.trackers.close()
+
+    # -- interruption ------------------------------------------------------------------------------------------------
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C ends the run at once while it rolls out, and after the update or the checkpoint while one is made. Only in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def on_signal(number: int, frame: Any) -> None:
+            if self._learning.is_set() and not self._stop:
+                self._stop = True
+                return
+            raise KeyboardInterrupt
+
+        previous = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Ctrl-C waits until the block is done (a second one does not)."""
+        self._learning.set()
+        try:
+            yield
+        finally:
+            self._learning.clear()
+
+    @contextmanager
+    def _learn_undisturbed(self) -> Iterator[None]:
+        """Weights, optimizer, pool and logs change together: no generation and no Ctrl-C in between."""
+        with self._undisturbed(), self.roller.generation.exclusive():
+            yield
+
+    def _save_interrupted(self) -> None:
+        where = self.run_dir.path
+        if self.step == 0:
+            raise Interrupted(f"Interrupted before the first step was finished; nothing to save in {where}.")
+        if self.step == self._before_step[0]:
+            self.schedule.load_state_dict(self._before_step[1])  # the unfinished step never happened
+            self.pending = self._before_step[2]
+        saved = {path.name for path in checkpoint.checkpoints(self.run_dir.checkpoints)}
+        if f"step-{self.step:06d}" not in saved:
+            self.save()
+        raise Interrupted(
+            f"Interrupted at step {self.step} of {self.config.train.steps}; saved in {where}. Go on with: wmrl train --resume --run-dir {where}"
+        )
+
+
+def task_at(tasks: Sequence[str], seed: int, position: int) -> str:
+    """The task at a position of an endless sequence of shuffled passes over `tasks`: the data cursor is the step alone."""
+    if not tasks:
+        raise InvalidInput("No tasks to train on: tasks.train names none.")
+    epoch, at = divmod(position, len(tasks))
+    return tasks[int(np.random.default_rng(_seed(seed, 3, epoch)).permutation(len(tasks))[at])]
+
+
+def _merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Named weights for an engine of its own; LoRA adapters are merged for the moment of the copy."""
+    if not hasattr(model, "merge_adapter"):
+        yield from ((name, p.detach()) for name, p in model.named_parameters())
+        return
+    model.merge_adapter()
+    try:
+        for name, p in model.get_base_model().named_parameters():
+            if "lora_" not in name:
+                yield name.replace(".base_layer", ""), p.detach()
+    finally:
+        model.unmerge_adapter()
+
+
+def _seed(*parts: int) -> int:
+    return int(np.random.SeedSequence([int(p) for p in parts]).generate_state(1, np.uint64)[0] >> 1)
