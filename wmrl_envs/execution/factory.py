@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wmrl_envs.errors import InvalidInput, IsolationError, WmrlError
+from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.base import Sandbox
+from wmrl_envs.execution.local import KINDS, build, make_local
 
 if TYPE_CHECKING:
     from wmrl_envs.execution.recorded.store import CacheMode
@@ -30,7 +31,7 @@ def make_sandbox(kind: str = "auto", *, cache: CacheMode = "off", store: str | P
     if cache != "off":
         check_mode(cache)
     if kind == "replay":
-        return _build(ReplaySandbox, kind, kwargs | {"store": ExecutionStore(create=False) if store is None else store})
+        return build(ReplaySandbox, kind, kwargs | {"store": ExecutionStore(create=False) if store is None else store})
     opened = ExecutionStore(store)  # before the sandbox, which may have processes that somebody has to end
     try:
         return CachedSandbox(_make(kind, kwargs), cache, opened)
@@ -39,41 +40,11 @@ def make_sandbox(kind: str = "auto", *, cache: CacheMode = "off", store: str | P
         raise
 
 
-def _build(receiver: Any, kind: str, kwargs: dict[str, Any]) -> Sandbox:
-    import inspect
+def _make(kind: str, options: dict[str, Any]) -> Sandbox:
+    if kind in KINDS:
+        return make_local(kind, options)
+    if kind == "ray":
+        from wmrl_envs.execution.cluster.ray import RaySandbox
 
-    try:
-        inspect.signature(receiver).bind(**kwargs)
-    except TypeError as error:
-        known = ", ".join(name for name in inspect.signature(receiver).parameters if name != "store")
-        raise InvalidInput(f"make_sandbox({kind!r}, ...): {error}; its options are {known}.") from None
-    return receiver(**kwargs)
-
-
-def _make(kind: str, kwargs: dict[str, Any]) -> Sandbox:
-    match kind:
-        case "process":
-            from wmrl_envs.execution.process.sandbox import ProcessSandbox
-
-            return _build(ProcessSandbox, kind, kwargs)
-        case "docker":
-            from wmrl_envs.execution.docker import DockerSandbox
-
-            return _build(DockerSandbox, kind, kwargs)
-        case "ray":
-            from wmrl_envs.execution.cluster.ray import RaySandbox
-
-            return _build(RaySandbox, kind, kwargs)
-        case "auto":
-            return _auto(kwargs)
+        return build(RaySandbox, kind, options)
     raise InvalidInput(f"There is no sandbox {kind!r}: expected 'auto', 'process', 'docker', 'ray' or 'replay'.")
-
-
-def _auto(kwargs: dict[str, Any]) -> Sandbox:
-    try:
-        return _make("process", kwargs)
-    except IsolationError as embedded:
-        try:
-            return _make("docker", {})
-        except WmrlError as docker:
-            raise IsolationError(f"{embedded} Docker is no way out either: {docker}") from None

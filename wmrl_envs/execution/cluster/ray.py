@@ -23,6 +23,7 @@ from typing import Any
 from wmrl_envs.errors import InfrastructureError, InvalidInput, MissingExtra, WmrlError
 from wmrl_envs.execution.base import Job, Sandbox
 from wmrl_envs.execution.cluster import shipping
+from wmrl_envs.execution.local import KINDS, make_local
 from wmrl_envs.outcome import Execution
 
 _ANSWER_GRACE_S = 120.0
@@ -57,7 +58,7 @@ class RaySandbox(Sandbox):
         wait_s: float = 3600.0,
         options: Mapping[str, Any] | None = None,
     ):
-        if inner not in ("auto", "process", "docker"):
+        if inner not in KINDS:
             raise InvalidInput(f"RaySandbox(inner={inner!r}): expected 'auto', 'process' or 'docker'.")
         if not cpus > 0:
             raise InvalidInput(f"RaySandbox(cpus={cpus!r}): expected a number above 0.")
@@ -200,9 +201,7 @@ def _close(ray: Any, running: set[Any], ours: bool) -> None:
 @functools.cache
 def _sandbox(kind: str, options: str, gpus: tuple[str, ...] = ()) -> Sandbox:
     """The one of this worker process (for these GPUs); it ends with the process."""
-    from wmrl_envs.execution.factory import make_sandbox
-
-    return make_sandbox(kind, **json.loads(options) | ({"gpus": gpus} if gpus else {}))
+    return make_local(kind, json.loads(options) | ({"gpus": gpus} if gpus else {}))
 
 
 def _describe(spec: tuple[str, str]) -> tuple[str, str]:
