@@ -30,8 +30,9 @@ import torch
 from wmrl_envs.correction import Corrector
 from wmrl_envs.envs.libero import controllers
 from wmrl_envs.envs.libero.catalog import TRAIN_STATES
-from wmrl_train.agents.vla.data.demonstrations import Demonstration, record
+from wmrl_train.agents.vla.data.demonstrations import record
 from wmrl_train.agents.vla.data.lerobot import LeRobotWriter, read_lerobot
+from wmrl_train.agents.vla.data.record import Demonstration
 from wmrl_train.agents.vla.grpo import VLAGrpoConfig, train_grpo
 from wmrl_train.agents.vla.imitate import new_policy, train
 from wmrl_train.agents.vla.model import MiniVLAConfig, small_config

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from wmrl_train.warm_start.brief import Brief
+from wmrl_train.agents.brief import Brief
 
 BUGS_A_TASK = 7
 

@@ -25,7 +25,7 @@ from wmrl_envs.execution import ExecutionBank, ExecutionLimits, make_sandbox
 from wmrl_envs.execution.recorded.bank import describe, fingerprint
 from wmrl_envs.outcome import ExecutionStatus, Solution
 from wmrl_envs.tasks import list_competitions, load_competition, scaffold
-from wmrl_train.warm_start.brief import Brief
+from wmrl_train.agents.brief import Brief
 from wmrl_train.warm_start.grammar import write_program
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ def env(tmp_path_factory):
 @pytest.fixture
 def policy():
     """Untrained, with a quantizer of turning and not turning the knob."""
-    from wmrl_train.agents.vla.data.demonstrations import Demonstration
+    from wmrl_train.agents.vla.data.record import Demonstration
     from wmrl_train.agents.vla.imitate import new_policy
     from wmrl_train.agents.vla.model import small_config
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tests.doubles import tiny_model
-from wmrl_train.warm_start.brief import Brief
+from wmrl_train.agents.brief import Brief
 
 
 @pytest.fixture(scope="session")

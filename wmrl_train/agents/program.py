@@ -7,15 +7,14 @@ from typing import Any
 from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.recorded.bank import ExecutionBank
+from wmrl_train.agents.brief import Brief, again, known_tasks, prompt
 from wmrl_train.agents.trie import Trie
-from wmrl_train.warm_start.brief import Brief, again, prompt
-from wmrl_train.warm_start.tokenizer import known_tasks
 
 SUCCESS = "Submission successful"  # the line of the feedback that says that the last program was scored
 
 
 class ProgramAgent:
-    """The agent of the small policy (see `wmrl_train.agents.base.Agent`).
+    """The agent of the small policy (see `wmrl_train.episodes.agent.Agent`).
 
     The prompt is a comment made from the task's context alone, such as `# hpc-job-speed, qwk, ord, num, cat, tabular`; the
     observation text is not read. The completion is the program, to the end token. A later turn is prompted by `# ran, again`

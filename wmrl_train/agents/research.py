@@ -56,7 +56,7 @@ TRIGGER = "Begin with attempt 1."
 
 
 class ResearchAgent:
-    """Whole programs by a chat model (see `wmrl_train.agents.base.Agent`).
+    """Whole programs by a chat model (see `wmrl_train.episodes.agent.Agent`).
 
     Args:
         tokenizer: of the model, with a chat template; None for servers that template themselves (then only `messages` and `act` work).

@@ -8,7 +8,6 @@ execution bank, every sample then has a really executed outcome.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 Node = dict[int, "Node"]  # token id -> what may follow
 
@@ -48,9 +47,3 @@ def tail(node: Node) -> list[int] | None:
         ((token, node),) = node.items()
         forced.append(token)
     return forced
-
-
-def restriction(agent: Any, contexts: Iterable[Any]) -> dict[str, Any]:
-    """Keyword arguments for `engine.generate`: what the agent may write in each of these contexts; none if it may write anything."""
-    trie = getattr(agent, "trie", None)
-    return {} if trie is None else {"tries": [trie(context) for context in contexts]}

@@ -23,7 +23,7 @@ def warm_start_command(
     from rich.console import Console
     from rich.progress import Progress
 
-    from wmrl_train.warm_start.brief import training_briefs
+    from wmrl_train.agents.brief import training_briefs
     from wmrl_train.warm_start.build import WarmStartConfig, check_writable, warm_start
 
     config = WarmStartConfig(steps=steps, seed=seed)

@@ -22,8 +22,7 @@ from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.outcome import Outcome, Solution
 from wmrl_envs.world_models.protocols import OutcomeModel
-from wmrl_train.agents.base import Agent
-from wmrl_train.agents.trie import restriction
+from wmrl_train.episodes.agent import Agent, restriction
 from wmrl_train.episodes.lanes import Busy, Lane
 from wmrl_train.episodes.records import Group, GroupPlan, Row, Sampled, Trajectory, Turn, digest
 

@@ -19,8 +19,7 @@ from wmrl_envs.engine import Engine, Sampling
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import InfrastructureError, InvalidInput, WmrlError
 from wmrl_envs.execution.base import Sandbox
-from wmrl_train.agents.base import Agent
-from wmrl_train.agents.trie import restriction
+from wmrl_train.episodes.agent import Agent, restriction
 from wmrl_train.episodes.store import Trajectory, Turn
 from wmrl_train.evaluation.table import Table, aggregate
 

@@ -130,10 +130,10 @@ def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | No
     """A saved model in this process, with the settings of its run; a small policy without one has those of `laptop`."""
     from transformers.utils import logging as transformers_logging
 
+    from wmrl_train.agents.brief import known_tasks
     from wmrl_train.agents.program import ProgramAgent
     from wmrl_train.engines.transformers import TransformersEngine
     from wmrl_train.training.build import env_kwargs
-    from wmrl_train.warm_start.tokenizer import known_tasks
 
     transformers_logging.disable_progress_bar()
     folder, config = _saved(spec)

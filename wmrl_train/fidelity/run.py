@@ -147,7 +147,7 @@ def execute_fresh(tasks: Sequence[str], programs: int, seed: int, max_rows: int 
     """Really executes `programs` new programs of the grammar for each task."""
     from wmrl_envs.envs.mle_dojo import MLEDojoEnv
     from wmrl_envs.tasks import load_competition
-    from wmrl_train.warm_start.brief import Brief
+    from wmrl_train.agents.brief import Brief
     from wmrl_train.warm_start.grammar import write_program
 
     result = []

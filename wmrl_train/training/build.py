@@ -18,10 +18,10 @@ from wmrl_envs.errors import InvalidInput, WmrlError
 from wmrl_envs.execution.base import ExecutionLimits, Sandbox
 from wmrl_envs.tasks.choose import choose_tasks
 from wmrl_envs.world_models.protocols import OutcomeModel
-from wmrl_train.agents.base import Agent
 from wmrl_train.config import Config, TasksConfig
 from wmrl_train.config.imported import FAILURES, imported, reason
 from wmrl_train.engines.models import check_model, model_path
+from wmrl_train.episodes.agent import Agent
 from wmrl_train.learn.learner import Learner
 from wmrl_train.learn.ranks import Ranks
 from wmrl_train.training.trainer import Parts

@@ -27,8 +27,8 @@ from wmrl_envs.engine import Engine, Sampling
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.errors import InvalidInput, WmrlError
 from wmrl_envs.world_models.protocols import OutcomeModel
-from wmrl_train.agents.base import Agent
 from wmrl_train.config import Config
+from wmrl_train.episodes.agent import Agent
 from wmrl_train.episodes.records import Group, GroupPlan
 from wmrl_train.episodes.roller import Roller, Running
 from wmrl_train.learn.learner import Learner, Sample

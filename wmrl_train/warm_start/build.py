@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wmrl_envs.errors import InvalidInput
-from wmrl_train.warm_start.brief import Brief, again, prompt
+from wmrl_train.agents.brief import Brief, again, prompt
 from wmrl_train.warm_start.grammar import write_program
 from wmrl_train.warm_start.policy import new_policy, save_policy
 from wmrl_train.warm_start.tokenizer import train_tokenizer

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from wmrl_train.warm_start.brief import Brief
+from wmrl_train.agents.brief import Brief
 from wmrl_train.warm_start.estimators import Estimator
 
 Item = TypeVar("Item")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from wmrl_train.agents.brief import PROBABILITY_METRICS, Brief
 from wmrl_train.warm_start import faults
-from wmrl_train.warm_start.brief import PROBABILITY_METRICS, Brief
 from wmrl_train.warm_start.draft import Draft
 from wmrl_train.warm_start.estimators import ALWAYS_GIVEN, CLASSIFIERS, REGRESSORS, Estimator
 from wmrl_train.warm_start.features import column_steps, picture_steps

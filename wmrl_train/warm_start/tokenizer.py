@@ -7,7 +7,7 @@ minutes instead of not at all. It is lossless for any text: what it has not seen
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -46,8 +46,3 @@ def train_tokenizer(texts: Iterable[str], known_tasks: Sequence[str], vocab_size
         clean_up_tokenization_spaces=False,
         known_tasks=list(known_tasks),
     )
-
-
-def known_tasks(tokenizer: Any) -> frozenset[str]:
-    """The tasks the policy of this tokenizer was trained on (none for a tokenizer that is not ours)."""
-    return frozenset(getattr(tokenizer, "init_kwargs", {}).get("known_tasks", ()))

@@ -2,8 +2,8 @@ import pytest
 
 from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
+from wmrl_train.agents.brief import prompt
 from wmrl_train.agents.program import ProgramAgent
-from wmrl_train.warm_start.brief import prompt
 from wmrl_train.warm_start.tokenizer import train_tokenizer
 
 

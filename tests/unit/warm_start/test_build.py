@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from wmrl_envs.errors import InvalidInput
-from wmrl_train.warm_start.brief import prompt
+from wmrl_train.agents.brief import known_tasks, prompt
 from wmrl_train.warm_start.build import WarmStartConfig, conversations, encode, warm_start
 from wmrl_train.warm_start.grammar import write_program
-from wmrl_train.warm_start.tokenizer import known_tasks, train_tokenizer
+from wmrl_train.warm_start.tokenizer import train_tokenizer
 
 QUICK = WarmStartConfig(steps=40, programs=12, batch=6, broken=0.0, anonymous=0.0, second_turn=0.0)
 

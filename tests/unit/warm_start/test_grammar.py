@@ -6,7 +6,7 @@ import pytest
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.tasks.scaffold import NAMES
-from wmrl_train.warm_start.brief import Brief
+from wmrl_train.agents.brief import Brief
 from wmrl_train.warm_start.faults import FAULTS
 from wmrl_train.warm_start.grammar import write_program
 

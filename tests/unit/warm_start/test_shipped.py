@@ -9,8 +9,7 @@ import pytest
 
 import wmrl_train
 from wmrl_envs.tasks import list_competitions, task_spec
-from wmrl_train.warm_start.brief import Brief, prompt
-from wmrl_train.warm_start.tokenizer import known_tasks
+from wmrl_train.agents.brief import Brief, known_tasks, prompt
 
 DEMO = Path(wmrl_train.__file__).parent / "engines" / "assets" / "demo"
 

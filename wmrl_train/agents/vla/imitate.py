@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_train.agents.vla.actions import ActionNormalizer
-from wmrl_train.agents.vla.data.demonstrations import Demonstration, action_statistics
+from wmrl_train.agents.vla.data.demonstrations import action_statistics
+from wmrl_train.agents.vla.data.record import Demonstration
 from wmrl_train.agents.vla.model import HashTokenizer, MiniVLA, MiniVLAConfig, small_config
 from wmrl_train.agents.vla.policy import VLAPolicy
 from wmrl_train.agents.vla.state import Checkpoints

@@ -20,7 +20,7 @@ from wmrl_envs.context import Episode
 from wmrl_envs.correction.scores import check_positive
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.reward.frames import BINS, FRAMES, Form, check_form, dense_reward, episode_frames
-from wmrl_train.agents.vla.data.demonstrations import Demonstration
+from wmrl_train.agents.vla.data.record import Demonstration
 from wmrl_train.agents.vla.vision import resize
 
 _GROUPS = 4  # of channels that are normalised together

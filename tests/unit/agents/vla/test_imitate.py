@@ -8,7 +8,7 @@ from wmrl_envs.errors import InvalidInput
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from wmrl_train.agents.vla.data.demonstrations import Demonstration
+from wmrl_train.agents.vla.data.record import Demonstration
 from wmrl_train.agents.vla.imitate import examples, new_policy, train
 from wmrl_train.agents.vla.model import small_config
 

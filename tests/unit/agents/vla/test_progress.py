@@ -6,7 +6,7 @@ from wmrl_envs.context import Episode
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.protocols import RewardModel
 from wmrl_envs.world_models.reward.frames import dense_reward
-from wmrl_train.agents.vla.data.demonstrations import Demonstration
+from wmrl_train.agents.vla.data.record import Demonstration
 from wmrl_train.agents.vla.progress import ProgressModel
 
 

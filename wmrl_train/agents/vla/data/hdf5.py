@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from wmrl_envs.errors import InvalidInput, MissingExtra
-from wmrl_train.agents.vla.data.demonstrations import Demonstration
+from wmrl_train.agents.vla.data.record import Demonstration
 
 _OBSERVATIONS = {
     "images": "agentview_rgb",

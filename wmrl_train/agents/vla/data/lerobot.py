@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from wmrl_envs.errors import InvalidInput, MissingExtra, WmrlError
-from wmrl_train.agents.vla.data.demonstrations import FPS, Demonstration
+from wmrl_train.agents.vla.data.record import FPS, Demonstration
 from wmrl_train.agents.vla.outputs import require_folder
 
 _IMAGE, _WRIST, _STATE = "observation.images.image", "observation.images.wrist_image", "observation.state"

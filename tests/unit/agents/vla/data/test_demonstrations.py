@@ -6,8 +6,9 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from wmrl_envs.errors import InvalidInput
-from wmrl_train.agents.vla.data.demonstrations import Demonstration, action_statistics, load_demonstrations
+from wmrl_train.agents.vla.data.demonstrations import action_statistics, load_demonstrations
 from wmrl_train.agents.vla.data.lerobot import LeRobotWriter, write_lerobot
+from wmrl_train.agents.vla.data.record import Demonstration
 
 
 def demonstration(steps=5, seed=0, wrist=True, **changes):

@@ -91,3 +91,8 @@ def training_briefs() -> list[Brief]:
         competition = load_competition(slug)
         briefs.append(Brief.of(slug, competition.spec.category, competition.spec.metric_name, describe(competition)))
     return briefs
+
+
+def known_tasks(tokenizer: Any) -> frozenset[str]:
+    """The tasks the policy of this tokenizer was trained on (none for a tokenizer that is not ours)."""
+    return frozenset(getattr(tokenizer, "init_kwargs", {}).get("known_tasks", ()))

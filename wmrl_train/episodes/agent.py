@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
 
 from wmrl_envs.context import TaskContext
 
@@ -25,3 +26,16 @@ class Agent(Protocol):
 
     def act(self, text: str) -> str:
         """The action for `env.step` in a decoded completion (the program, or text the environment will find a problem in)."""
+
+
+@runtime_checkable
+class RestrictedAgent(Protocol):
+    """An agent that may write only some completions, as a tree over token ids (`wmrl_train.agents.trie.Trie`)."""
+
+    def trie(self, context: TaskContext) -> Any:
+        """What it may write in this context."""
+
+
+def restriction(agent: Any, contexts: Iterable[TaskContext]) -> dict[str, Any]:
+    """Keyword arguments for `engine.generate`: what the agent may write in each of these contexts; none if it may write anything."""
+    return {"tries": [agent.trie(context) for context in contexts]} if isinstance(agent, RestrictedAgent) else {}
