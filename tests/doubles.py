@@ -130,7 +130,7 @@ class ToyEnv(ExecutableEnv):
         if self.delay_s:
             time.sleep(self.delay_s)
         if self.broken is not None and self.broken(self.executions):
-            return Outcome(ExecutionStatus.INFRA_ERROR, details={"error": "the sandbox broke"})
+            return Outcome(ExecutionStatus.INFRA_ERROR, error="the sandbox broke")
         return Outcome(
             ExecutionStatus.OK, toy_score(solution.code), feedback=f"score {toy_score(solution.code):.3f}", cpu_s=0.25
         )

@@ -1,5 +1,5 @@
-"""The records everything else exchanges: `Solution` (what an agent proposes), `Execution` (what a sandbox saw) and
-`Outcome` (what the agent is told and paid), whether it was executed or predicted.
+"""The records everything else exchanges: `Solution` (what an agent proposes), `Execution` (what a sandbox saw), `Feedback` (what
+the agent is told) and `Outcome` (what became of it), whether it was executed or predicted.
 """
 
 from __future__ import annotations
@@ -52,6 +52,21 @@ class Solution:
 
 
 @dataclass(frozen=True)
+class RecordedGrade:
+    """How a submission was graded when its run was recorded; its place on the boards is worked out anew.
+
+    Attributes:
+        raw_score: value of the metric; None where it is undefined, or the submission was refused.
+        error: why it was refused ("InvalidSubmissionError: ..."), None if it was accepted.
+        feedback: the text the agent was given with the refusal.
+    """
+
+    raw_score: float | None = None
+    error: str | None = None
+    feedback: str = ""
+
+
+@dataclass(frozen=True)
 class Execution:
     """What a sandbox saw of one run. Times in seconds, memory in MiB of the whole process tree.
 
@@ -60,8 +75,7 @@ class Execution:
         submission_problem: why `submission` is None although something lies there ("is a FIFO", "600 MiB, limit 512").
         tier: the isolation it ran under ("namespaces", "landlock", "docker", "unsafe"; "replay" for a recorded run).
         cached: answered from the execution cache (`wall_s` and `cpu_s` are those of the recorded run).
-        graded: how the submission was graded when it was recorded, for a replay from a bank that keeps no submissions:
-            {"raw_score": value of the metric}, or {"error", "feedback"} of an invalid one.
+        graded: how the submission was graded when it was recorded, for a replay from a bank that keeps no submissions.
     """
 
     status: ExecutionStatus
@@ -76,7 +90,68 @@ class Execution:
     tier: str = "unsafe"
     cached: bool = False
     detail: str = ""
-    graded: Mapping[str, Any] | None = None
+    graded: RecordedGrade | None = None
+
+
+@dataclass(frozen=True)
+class BoardPosition:
+    """Place on one board: `rank` in 1..total + 1, `total` entries, position `score` in [0, 1]."""
+
+    rank: int
+    total: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Position:
+    """Place on the boards there are; `score` is the mean of their position scores."""
+
+    score: float
+    private: BoardPosition | None = None
+    public: BoardPosition | None = None
+
+
+@dataclass(frozen=True)
+class SubmissionProblem:
+    """Why a submission got no score, in MLE-Dojo's terms.
+
+    Attributes:
+        kind: class shown in brackets: "SubmissionNotFoundError", "InvalidSubmissionError", "EvaluationError", ...
+        message: one line. details: what is wrong and where; written for the agent that has to fix it.
+    """
+
+    kind: str
+    message: str
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What there is to tell an agent about one program, whoever knows it: grading, a recorded run or a world model.
+
+    `wmrl_envs.tasks.feedback.render` is the only one that makes a text of it; what it says of the best attempt so far, the
+    environment adds when it renders.
+
+    Attributes:
+        failure: why the program did not come to its end; None if it did.
+        output: what it printed. seconds: how long it ran.
+        problem: why its submission got no score; None if it was accepted (or there was none, after a failure).
+        position: places on the boards, where they are to be told.
+        score: position score in [0, 1], None where it is not known. raw_score: value of the metric, likewise.
+    """
+
+    failure: str | None = None
+    output: str = ""
+    seconds: float = 0.0
+    problem: SubmissionProblem | None = None
+    position: Position | None = None
+    score: float | None = None
+    raw_score: float | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether there is a submission that was scored."""
+        return self.failure is None and self.problem is None
 
 
 @dataclass(frozen=True)
@@ -84,14 +159,22 @@ class Outcome:
     """What became of a solution, executed or predicted.
 
     Attributes:
-        score: in [0, 1]; the leaderboard position score for competitions, success for LIBERO. Of an executed outcome 0 unless `status` is ok; a
-            prediction's is the expected score, so that one that will probably fail is worth a little.
+        score: in [0, 1]; the leaderboard position score for competitions, success for LIBERO. Of an executed outcome 0 unless
+            `status` is ok; a prediction's is the expected score, so that one that will probably fail is worth a little.
         raw_score: value of the task's own metric, or None.
-        feedback: the text the agent reads next turn, in the same format from either source.
+        feedback: what the agent is told of this attempt alone, as a text.
         source: "executed", "predicted" or "replayed".
         confidence: of a prediction, in [0, 1]; 1 for executions.
         wall_s, cpu_s: cost of obtaining it (recorded cost for replays).
-        details: JSON-able extras (board positions, verdicts of the checks, calibrated score).
+        report: the record behind `feedback`; an environment renders it with what it knows of the episode. Without one (a world
+            model that writes text only) the text of a failure is shown as it is, and that of a success is made of its scores.
+        position: places on the leaderboards. relative_gap: DSBench's.
+        cached: answered from the execution cache.
+        error: what the grader or the infrastructure said, in one line; None where nothing was wrong.
+        error_type, error_line: of a prediction: class and line of the error it expects.
+        p_valid: of a prediction: P(the submission is accepted). spread: standard deviation of an ensemble's scores.
+        steps: simulator steps taken (LIBERO).
+        details: JSON-able extras of one source, for people who look into it; no code of ours reads them.
     """
 
     status: ExecutionStatus
@@ -104,6 +187,16 @@ class Outcome:
     cpu_s: float = 0.0
     peak_memory_mb: float = 0.0
     tier: str = ""
+    report: Feedback | None = None
+    position: Position | None = None
+    relative_gap: float | None = None
+    cached: bool = False
+    error: str | None = None
+    error_type: str | None = None
+    error_line: int | None = None
+    p_valid: float | None = None
+    spread: float | None = None
+    steps: int | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -113,3 +206,35 @@ class Outcome:
     def with_score(self, score: float) -> Outcome:
         """The same outcome with another score (a calibrated prediction)."""
         return replace(self, score=float(score))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Outcome:
+        """From what `dataclasses.asdict` gave, perhaps by way of JSON; a version that kept fields in `details` is read too."""
+        details = dict(data.get("details") or {})
+        moved = {name: details.pop(name) for name in _ONCE_DETAILS if name in details and name not in data}
+        report, position = data.get("report"), data.get("position")
+        return cls(
+            **{
+                **data,
+                **moved,
+                "status": ExecutionStatus(data["status"]),
+                "report": report and _feedback(report),
+                "position": position and _position(position),
+                "details": details,
+            }
+        )
+
+
+_ONCE_DETAILS = ("relative_gap", "cached", "error", "error_type", "error_line", "p_valid", "spread", "steps")
+
+
+def _feedback(data: Mapping[str, Any]) -> Feedback:
+    problem, position = data["problem"], data["position"]
+    return Feedback(
+        **{**data, "problem": problem and SubmissionProblem(**problem), "position": position and _position(position)}
+    )
+
+
+def _position(data: Mapping[str, Any]) -> Position:
+    private, public = (side and BoardPosition(**side) for side in (data["private"], data["public"]))
+    return Position(data["score"], private, public)

@@ -61,7 +61,7 @@ def execute(env: MLEDojoEnv, item: dict[str, Any]) -> dict[str, Any] | None:
     """Run and grade one program; None if the machine was too busy to measure it."""
     outcome, run = env.run(Solution(item["code"], env.slugs[0]))
     if run is None or outcome.is_infra_error:
-        raise RuntimeError(f"{env.slugs[0]}: {outcome.details}")
+        raise RuntimeError(f"{env.slugs[0]}: {outcome.error}")
     record = {"status": outcome.status.value, "exit_code": run.exit_code, "stderr": run.stderr[-TAIL:]}
     if run.cpu_s > TIMEOUT_S:
         record = {"status": "timeout", "exit_code": run.exit_code, "stderr": ""}
@@ -69,8 +69,8 @@ def execute(env: MLEDojoEnv, item: dict[str, Any]) -> dict[str, Any] | None:
         return None
     elif outcome.status is ExecutionStatus.OK:
         record["raw_score"] = outcome.raw_score
-    elif "error" in outcome.details:  # the grader refused the submission
-        record |= {"error": outcome.details["error"], "feedback": outcome.feedback}
+    elif outcome.error is not None:  # the grader refused the submission
+        record |= {"error": outcome.error, "feedback": outcome.feedback}
     elif run.submission_problem is not None:
         record["problem"] = run.submission_problem
     times = {"cpu_s": round(min(run.cpu_s, TIMEOUT_S), 3), "wall_s": round(run.wall_s, 3)}

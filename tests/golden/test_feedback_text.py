@@ -7,11 +7,19 @@ import pytest
 from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_envs.outcome import Execution, ExecutionStatus
 from wmrl_envs.tasks import feedback
-from wmrl_envs.tasks.feedback import SubmissionProblem, render
+from wmrl_envs.tasks.feedback import SubmissionProblem, report
+from wmrl_envs.text import cut_middle
 
 PIZZA = SimpleNamespace(
     private=SimpleNamespace(rank=301, total=462), public=SimpleNamespace(rank=301, total=462), score=0.35064935064935066
 )
+
+
+def render(execution, best_raw=None, best_score=None, hide_score=False, **known):
+    """The text of an execution's record."""
+    return feedback.render(report(execution, **known), best_raw=best_raw, best_score=best_score, hide_score=hide_score)
+
+
 RAN = Execution(ExecutionStatus.OK, 0, stdout="fold 1\nfold 2\n", stderr="a warning", submission=b"id,y\n", wall_s=1.0795)
 
 
@@ -37,7 +45,7 @@ def test_an_accepted_submission_reads_as_in_mle_dojo():
 def test_the_output_line_is_absent_when_nothing_was_printed_and_a_missing_board_is_left_out():
     quiet = Execution(ExecutionStatus.OK, 0, submission=b"x", wall_s=0.0)
     one_board = SimpleNamespace(private=None, public=SimpleNamespace(rank=1, total=50), score=1.0)
-    text = render(quiet, position=one_board, raw_score=1.0, best_raw=1.0, best_position=1.0)
+    text = render(quiet, position=one_board, raw_score=1.0, best_raw=1.0, best_score=1.0)
     assert text.split("\n") == [
         "=== Code Execution Results ===",
         "Execution successful",
@@ -54,11 +62,8 @@ def test_the_output_line_is_absent_when_nothing_was_printed_and_a_missing_board_
 
 
 def test_the_best_lines_are_those_of_the_best_attempt():
-    text = render(RAN, position=PIZZA, raw_score=0.4, best_raw=0.9, best_position=0.8)
+    text = render(RAN, position=PIZZA, raw_score=0.4, best_raw=0.9, best_score=0.8)
     assert text.endswith("Raw Score: 0.4\nAverage Position Score: 0.3506\nBest Raw Score: 0.9\nBest Position Score: 0.8")
-    assert feedback.with_best(text, 0.95, 1.0).endswith(
-        "Average Position Score: 0.3506\nBest Raw Score: 0.95\nBest Position Score: 1.0"
-    )
 
 
 def test_a_program_error_shows_the_whole_traceback_and_not_the_output():
@@ -143,15 +148,17 @@ def test_score_lines_that_the_program_printed_are_neither_hidden_nor_replaced():
     text = render(printed, position=PIZZA, raw_score=0.5)
     assert text.count("Best Raw Score: 99.0") == 1
     assert text.endswith("Best Raw Score: 0.5\nBest Position Score: 0.35064935064935066")
-    assert feedback.with_best(render(printed), 1.0, 1.0) == render(printed)  # nothing was accepted
+    hidden = render(printed, position=PIZZA, raw_score=0.5, hide_score=True)
+    assert hidden.endswith(f"99.0\n\n=== Submission Evaluation ===\nSubmission successful\n{feedback.HIDDEN_LINE}")
+    assert render(printed, best_raw=1.0, best_score=1.0) == render(printed)  # nothing was accepted
 
 
-def test_clip_keeps_the_head_and_more_of_the_tail():
+def test_cut_middle_keeps_the_head_and_more_of_the_tail():
     text = "".join(f"line {i}\n" for i in range(1000))
-    cut = feedback.clip(text, 400)
+    cut = cut_middle(text, 400)
     assert len(cut) == 400
     assert cut.startswith("line 0\n")
     assert cut.endswith("line 999\n")
     assert "cut ...]" in cut
-    assert feedback.clip(text, len(text)) == text
-    assert len(feedback.clip(text, 5)) == 5
+    assert cut_middle(text, len(text)) == text
+    assert len(cut_middle(text, 5)) == 5

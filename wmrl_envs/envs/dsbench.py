@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from wmrl_envs.envs.mle_dojo import Attempts, MLEDojoEnv
+from wmrl_envs.envs.episode_state import EpisodeState
+from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.outcome import Outcome
 
 
@@ -15,7 +16,7 @@ class DSBenchEnv(MLEDojoEnv):
     0 for a program without a score, None where DSBench gives no baseline or the failure was ours.
     """
 
-    def _info(self, outcome: Outcome, episode: Attempts) -> dict[str, Any]:
+    def _info(self, outcome: Outcome, episode: EpisodeState) -> dict[str, Any]:
         info = super()._info(outcome, episode)
         gap = None if outcome.is_infra_error else episode.competition.relative_gap(info["raw_score"])
         return info | {"relative_gap": gap}

@@ -174,7 +174,9 @@ class LiberoLongEnv(ExecutableEnv):
         try:
             seen, taken, success = self._simulate("run", solution.action[: self.max_steps - self._steps])
         except InfrastructureError as error:
-            return Outcome(ExecutionStatus.INFRA_ERROR, feedback=str(error), wall_s=time.perf_counter() - began)
+            return Outcome(
+                ExecutionStatus.INFRA_ERROR, feedback=str(error), error=str(error), wall_s=time.perf_counter() - began
+            )
         self._observation = self._present(seen)
         self._steps += taken
         return Outcome(
@@ -182,7 +184,7 @@ class LiberoLongEnv(ExecutableEnv):
             score=float(success),
             feedback="success" if success else "",
             wall_s=time.perf_counter() - began,
-            details={"steps": taken},
+            steps=taken,
         )
 
     def observe(self, outcome: Outcome) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:

@@ -3,50 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 
 from wmrl_envs.context import TaskContext
 from wmrl_envs.envs import parse
+from wmrl_envs.envs.arguments import expect_count, expect_one_of, expect_type
+from wmrl_envs.envs.episode_state import EpisodeState, RewardMode
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.sandbox_lease import SandboxLease
 from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
-from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
+from wmrl_envs.outcome import Execution, ExecutionStatus, Feedback, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
 from wmrl_envs.tasks import feedback
+from wmrl_envs.text import cut_middle
 
 if TYPE_CHECKING:
     from wmrl_envs.tasks.competition import Competition
 
-CHARACTERS_PER_TOKEN = (
-    4  # English and code under the tokenizers of today; a tokenizer of its own is no business of an environment
-)
+# English and code under the tokenizers of today; a tokenizer of its own is no business of an environment.
+CHARACTERS_PER_TOKEN = 4
 ANSWER_CHARACTERS = 131_072  # longest answer: 32k tokens
 OVERVIEW_CHARACTERS = 12_000 * CHARACTERS_PER_TOKEN  # longest first observation: the paper's context of 12k tokens
 
-RewardMode = Literal["improvement", "score", "final"]
 _REWARD_MODES = ("improvement", "score", "final")
 _EXECUTIONS = ("auto", "process", "docker", "replay")
 _SCAFFOLDS = (None, "sklearn")
-
-
-@dataclass
-class Attempts:
-    """The state of one episode."""
-
-    competition: Competition
-    context: TaskContext
-    turn: int = 0
-    over: bool = False
-    best_score: float = 0.0
-    best_raw: float | None = None
-    history: list[tuple[str, str]] = field(default_factory=list)  # (code, feedback), oldest first
-    code: str = ""  # of the answer proposed last
 
 
 class MLEDojoEnv(ExecutableEnv):
@@ -102,22 +89,22 @@ class MLEDojoEnv(ExecutableEnv):
         self.slugs: tuple[str, ...] = tuple(competition) if several else (cast(str, competition),)
         if not self.slugs:
             raise InvalidInput("competition=[]: expected the slug of a competition, or several; `wmrl tasks list` shows them.")
-        _expect("max_turns", max_turns)
-        _expect("observation_tokens", observation_tokens)
-        _expect_one_of("reward_mode", reward_mode, _REWARD_MODES)
-        _expect_one_of("scaffold", scaffold, _SCAFFOLDS)
-        _expect_one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
+        expect_count("max_turns", max_turns)
+        expect_count("observation_tokens", observation_tokens)
+        expect_one_of("reward_mode", reward_mode, _REWARD_MODES)
+        expect_one_of("scaffold", scaffold, _SCAFFOLDS)
+        expect_one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         if max_rows is not None:
-            _expect("max_rows", max_rows)
+            expect_count("max_rows", max_rows)
             if scaffold is None:
                 raise InvalidInput(
                     f"max_rows={max_rows}: only a scaffold loads the data; pass scaffold='sklearn' or max_rows=None."
                 )
         if not isinstance(execution, Sandbox):
-            _expect_one_of("execution", execution, _EXECUTIONS)
-        _expect_type("sandbox", sandbox, Sandbox)
-        _expect_type("limits", limits, ExecutionLimits)
-        _expect_type("data_dir", data_dir, str, Path)
+            expect_one_of("execution", execution, _EXECUTIONS)
+        expect_type("sandbox", sandbox, Sandbox)
+        expect_type("limits", limits, ExecutionLimits)
+        expect_type("data_dir", data_dir, str, Path)
         own = ExecutionLimits(timeout_s=timeout_s)
         self.limits = own if limits is None else replace(limits, timeout_s=min(timeout_s, limits.timeout_s))
         if data_dir is not None and "\0" in str(data_dir):
@@ -132,7 +119,7 @@ class MLEDojoEnv(ExecutableEnv):
         self._given = given if isinstance(given, Sandbox) else None
         self._lease = SandboxLease(cast(str, execution)) if self._given is None else None
         self._competitions: dict[str, Competition] = {}
-        self._episode: Attempts | None = None
+        self._episode: EpisodeState | None = None
         self._observation = ""
         for slug in self.slugs:
             self.competition(slug)
@@ -149,8 +136,8 @@ class MLEDojoEnv(ExecutableEnv):
             chosen = self.slugs[int(self.np_random.integers(len(self.slugs)))] if len(self.slugs) > 1 else self.slugs[0]
         competition = self.competition(chosen)
         competition.require_ranking()  # said before a program has run, not after
-        self._episode = Attempts(competition, self._describe(competition))
-        self._observation = feedback.clip(self._episode.context.overview, OVERVIEW_CHARACTERS)
+        self._episode = EpisodeState(competition, self._describe(competition))
+        self._observation = cut_middle(self._episode.context.overview, OVERVIEW_CHARACTERS)
         return self._observation, {}
 
     def propose(self, action: Any) -> Solution:
@@ -162,47 +149,40 @@ class MLEDojoEnv(ExecutableEnv):
         return found
 
     def execute(self, solution: Solution) -> Outcome:
+        """Run and grade; what the sandbox saw is let go, for outcomes are kept long and a submission may be large (see `run`)."""
         return self.run(solution)[0]
 
     def run(self, solution: Solution) -> tuple[Outcome, Execution | None]:
         """`execute`, with what the sandbox saw (None when nothing ran), for those who keep the submission."""
         if solution.problem is not None:
-            return Outcome(ExecutionStatus.AGENT_ERROR, feedback=feedback.render_problem(solution.problem)), None
+            told = feedback.unreadable(solution.problem)
+            return Outcome(ExecutionStatus.AGENT_ERROR, feedback=feedback.render(told), report=told), None
         competition = self.competition(solution.task)
         execution = None
         try:
             from wmrl_envs.tasks import grade
 
             execution = self.sandbox.run_job(self.job(solution))
-            outcome = grade(competition, execution, limits=self.limits)
-            return replace(outcome, details={**outcome.details, "cached": execution.cached}), execution
+            return grade(competition, execution, limits=self.limits), execution
         except InfrastructureError as error:
-            text = f"{feedback.EXECUTION_HEADER}\nExecution not completed: a failure of the environment. This attempt is not scored."
-            return Outcome(ExecutionStatus.INFRA_ERROR, feedback=text, details={"error": str(error)}), execution
+            told = Feedback("Execution not completed: a failure of the environment. This attempt is not scored.")
+            text = feedback.render(told)
+            return Outcome(ExecutionStatus.INFRA_ERROR, feedback=text, report=told, error=str(error)), execution
 
     def observe(self, outcome: Outcome) -> tuple[str, float, bool, bool, dict[str, Any]]:
         episode = self._running()
-        episode.turn += 1
-        failed_us = outcome.is_infra_error
-        before = episode.best_score
-        if not failed_us:  # whatever the status: calibrated, a predicted failure may be worth more than 0
-            episode.best_score = max(before, float(outcome.score))
-        if outcome.status is ExecutionStatus.OK:
-            episode.best_raw = _better(outcome.raw_score, episode.best_raw, episode.competition.spec.higher_is_better)
-        text = self._text(outcome, episode)
+        reward = episode.take(outcome, self.max_turns, self.reward_mode)
+        text = feedback.render(
+            feedback.for_agent(outcome),
+            best_raw=episode.best_raw,
+            best_score=episode.best_score,
+            hide_score=self.hide_score,
+            max_characters=self._feedback_characters,
+        )
         episode.history.append((episode.code, text))
-        terminated = episode.turn >= self.max_turns and not failed_us
-        episode.over = terminated or failed_us
-        if failed_us:
-            reward = 0.0
-        elif self.reward_mode == "improvement":
-            reward = episode.best_score - before
-        elif self.reward_mode == "score":
-            reward = outcome.score
-        else:
-            reward = episode.best_score if terminated else 0.0
         self._observation = text
-        return text, float(reward), terminated, failed_us, {"wmrl": self._info(outcome, episode)}
+        failed_us = outcome.is_infra_error
+        return text, reward, episode.over and not failed_us, failed_us, {"wmrl": self._info(outcome, episode)}
 
     def context(self) -> TaskContext:
         if self._episode is None:
@@ -258,7 +238,7 @@ class MLEDojoEnv(ExecutableEnv):
 
     # --- inside
 
-    def _running(self, finished_too: bool = False) -> Attempts:
+    def _running(self, finished_too: bool = False) -> EpisodeState:
         if self._episode is None or (self._episode.over and not finished_too):
             state = "not begun" if self._episode is None else "ended"
             raise ResetNeeded(f"the episode has {state}: call reset() first.")
@@ -273,17 +253,10 @@ class MLEDojoEnv(ExecutableEnv):
         from wmrl_envs.tasks import scaffold
 
         names = scaffold.describe(competition, self.max_rows)
-        overview = f"{context.overview.rstrip()}\n\n{_scaffold_text(names)}"
+        overview = f"{context.overview.rstrip()}\n\n{scaffold.overview(names)}"
         return replace(context, overview=overview, scaffold=self.scaffold, scaffold_names=names)
 
-    def _text(self, outcome: Outcome, episode: Attempts) -> str:
-        average = outcome.score if outcome.source == "predicted" else None
-        text = feedback.with_best(outcome.feedback, episode.best_raw, episode.best_score, average)
-        if self.hide_score:
-            text = feedback.hide_scores(text)
-        return feedback.clip(text, self._feedback_characters)
-
-    def _info(self, outcome: Outcome, episode: Attempts) -> dict[str, Any]:
+    def _info(self, outcome: Outcome, episode: EpisodeState) -> dict[str, Any]:
         executed, ours = outcome.source != "predicted", outcome.is_infra_error
         score = None if ours else float(outcome.score)
         return {
@@ -299,38 +272,3 @@ class MLEDojoEnv(ExecutableEnv):
             "weight": 1.0,
             "wall_s": float(outcome.wall_s),
         }
-
-
-def _scaffold_text(names: Mapping[str, Any]) -> str:
-    """What an agent has to know to write the rest of a program."""
-    kinds = "\n".join(f"{kind} = {list(names[kind])}" for kind in ("num", "cat", "text", "date"))
-    return (
-        "Scaffold. Your program continues one that has loaded and split the data. Defined already: "
-        f"{', '.join(names['names'])}.\nX, T: features of the training and of the test rows; y: target; "
-        f"num, cat, text, date: column names by kind.\n{kinds}\n"
-        "End with save(predictions), one row for each row of T, in order; it writes the submission."
-    )
-
-
-def _better(new: float | None, best: float | None, higher_is_better: bool) -> float | None:
-    """The better of two metric values; None and NaN are never better."""
-    if new is None or np.isnan(new):
-        return best
-    if best is None:
-        return new
-    return max(new, best) if higher_is_better else min(new, best)
-
-
-def _expect(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidInput(f"{name}={value!r}: expected a whole number of at least 1.")
-
-
-def _expect_type(name: str, value: Any, *kinds: type) -> None:
-    if value is not None and not isinstance(value, kinds):
-        raise InvalidInput(f"{name}={value!r}: expected {' or '.join(f'a {kind.__name__}' for kind in kinds)}, or None.")
-
-
-def _expect_one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    if not (value is None or isinstance(value, str)) or value not in allowed:  # an array equals nothing and something
-        raise InvalidInput(f"{name}={value!r}: expected one of {', '.join(map(repr, allowed))}.")

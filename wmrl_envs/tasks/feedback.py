@@ -1,39 +1,23 @@
 """The text an agent reads after its program ran: MLE-Dojo's feedback, line by line, without its indentation.
 
-One writer for every source: executed outcomes are rendered here, world models imitate this text, and
-the environment rewrites the lines about the best attempt so far, which only it knows.
+`report` makes the record of an execution, the world models fill the same record, and `render` is the one place where it
+becomes text.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_envs.execution.classify import describe
-from wmrl_envs.outcome import Execution, ExecutionStatus
+from wmrl_envs.outcome import Execution, ExecutionStatus, Feedback, Outcome, Position, SubmissionProblem
+from wmrl_envs.text import cut_middle
+
+__all__ = ["NOT_FOUND", "Feedback", "SubmissionProblem", "for_agent", "of_text", "render", "report", "unreadable"]
 
 EXECUTION_HEADER = "=== Code Execution Results ==="
 SUBMISSION_HEADER = "=== Submission Evaluation ==="
 HIDDEN_LINE = "Score: hidden (this environment does not show the test score)"
-_BEST_LINES = ("Best Raw Score:", "Best Position Score:")
-_AVERAGE = "Average Position Score:"
-_SCORE_LINES = ("Private Leaderboard:", "Public Leaderboard:", "Raw Score:", _AVERAGE, *_BEST_LINES)
-
-
-@dataclass(frozen=True)
-class SubmissionProblem:
-    """Why a submission got no score, in MLE-Dojo's terms.
-
-    Attributes:
-        kind: class shown in brackets: "SubmissionNotFoundError", "InvalidSubmissionError", "EvaluationError", ...
-        message: one line. details: what is wrong and where; written for the agent that has to fix it.
-    """
-
-    kind: str
-    message: str
-    details: str = ""
-
 
 NOT_FOUND = SubmissionProblem(
     "SubmissionNotFoundError",
@@ -42,116 +26,115 @@ NOT_FOUND = SubmissionProblem(
 )
 
 
-def render(
+def report(
     execution: Execution,
     *,
-    position: Any = None,
+    position: Position | None = None,
     raw_score: float | None = None,
     error: SubmissionProblem | None = None,
-    best_raw: float | None = None,
-    best_position: float | None = None,
     limits: ExecutionLimits | None = None,
-    hide_score: bool = False,
-) -> str:
-    """The feedback of one execution.
+) -> Feedback:
+    """What there is to tell of one execution.
 
     Args:
         execution: what the sandbox saw.
-        position: board positions (`.private` and `.public` with `.rank` and `.total`, either may be None; `.score`).
-        raw_score: value of the task's metric.
+        position: places on the boards. raw_score: value of the task's metric. Neither: nothing was graded.
         error: why the submission was refused; None with a submission present means that it was accepted.
-        best_raw, best_position: best of the attempts so far, this one included; default: this is the first attempt.
         limits: the limits the program ran under, named in the text when one of them was hit.
-        hide_score: leave out every score and position.
     """
-    if execution.status not in (ExecutionStatus.OK, ExecutionStatus.INVALID_SUBMISSION):
-        return "\n".join([EXECUTION_HEADER, *_failure(execution, limits or ExecutionLimits())])
-    lines = [EXECUTION_HEADER, "Execution successful", f"Code execution time: {execution.wall_s:.2f}s"]
-    if execution.stdout:
-        lines.append(f"Code output: {execution.stdout.rstrip()}")
-    lines += ["", SUBMISSION_HEADER]
+    status = execution.status
+    if status not in (ExecutionStatus.OK, ExecutionStatus.INVALID_SUBMISSION):
+        failed = _failure(execution, limits or ExecutionLimits())
+        # A traceback tells where a program was, a limit does not.
+        silent = status in (ExecutionStatus.AGENT_ERROR, ExecutionStatus.INFRA_ERROR)
+        return Feedback(failed, "" if silent else execution.stdout, execution.wall_s)
     if error is None and raw_score is None and position is None:
         error = _missing(execution)
-    if error is not None:
-        lines.append(f"Submission error ({error.kind}): {error.message}")
-        if error.details:
-            lines.append(f"Error details: {error.details}")
-        return "\n".join(lines)
-    lines.append("Submission successful")
-    for board in ("private", "public"):
-        place = getattr(position, board, None)
-        if place is not None:
-            lines.append(f"{board.capitalize()} Leaderboard: Position {place.rank} / {place.total}")
-    score = None if position is None else float(position.score)
-    if raw_score is not None:
-        lines.append(f"Raw Score: {float(raw_score)}")
+    return Feedback(
+        output=execution.stdout,
+        seconds=execution.wall_s,
+        problem=error,
+        position=position,
+        score=None if position is None else float(position.score),
+        raw_score=raw_score,
+    )
+
+
+def unreadable(problem: str) -> Feedback:
+    """What there is to tell of an answer in which no program could be read (nothing was executed)."""
+    return Feedback(f"Execution failed: {problem}")
+
+
+def of_text(text: str) -> Feedback:
+    """The record of a failure whose text was written elsewhere; it is rendered as it is, under our header."""
+    return Feedback(text.removeprefix(EXECUTION_HEADER).removeprefix("\n"))
+
+
+def for_agent(outcome: Outcome) -> Feedback:
+    """The record of an outcome; of one without (text only), see `Outcome.report`. A calibrated score takes the place of the predicted."""
+    known = outcome.report
+    if known is None:
+        if outcome.status is not ExecutionStatus.OK:
+            return of_text(outcome.feedback)
+        return Feedback(seconds=outcome.wall_s, score=float(outcome.score), raw_score=outcome.raw_score)
+    if outcome.source != "predicted" or known.score is None:
+        return known
+    return replace(known, score=float(outcome.score))
+
+
+def render(
+    feedback: Feedback,
+    *,
+    best_raw: float | None = None,
+    best_score: float | None = None,
+    hide_score: bool = False,
+    max_characters: int | None = None,
+) -> str:
+    """The text of a record.
+
+    Args:
+        feedback: the record.
+        best_raw, best_score: best of the attempts so far, this one included; default: this is the first attempt.
+        hide_score: leave out every score and position.
+        max_characters: longest text; the middle of a longer one is cut out.
+    """
+    lines = [EXECUTION_HEADER]
+    if feedback.failure is not None:
+        lines.append(feedback.failure)
+        if feedback.output.strip():
+            lines.append(f"Code output: {feedback.output.rstrip()}")
+    else:
+        lines += ["Execution successful", f"Code execution time: {feedback.seconds:.2f}s"]
+        if feedback.output:
+            lines.append(f"Code output: {feedback.output.rstrip()}")
+        lines += ["", SUBMISSION_HEADER, *_submission(feedback, best_raw, best_score, hide_score)]
+    text = "\n".join(lines)
+    return text if max_characters is None else cut_middle(text, max_characters)
+
+
+def _submission(feedback: Feedback, best_raw: float | None, best_score: float | None, hide_score: bool) -> list[str]:
+    if feedback.problem is not None:
+        problem = feedback.problem
+        details = [f"Error details: {problem.details}"] if problem.details else []
+        return [f"Submission error ({problem.kind}): {problem.message}", *details]
+    if hide_score:
+        return ["Submission successful", HIDDEN_LINE]
+    lines = ["Submission successful"]
+    if feedback.position is not None:
+        for board, place in (("Private", feedback.position.private), ("Public", feedback.position.public)):
+            if place is not None:
+                lines.append(f"{board} Leaderboard: Position {place.rank} / {place.total}")
+    raw, score = feedback.raw_score, feedback.score
+    best_raw, best_score = raw if best_raw is None else best_raw, score if best_score is None else best_score
+    if raw is not None:
+        lines.append(f"Raw Score: {float(raw)}")
     if score is not None:
-        lines.append(f"{_AVERAGE} {score:.4f}")
-    text = with_best("\n".join(lines), _first(best_raw, raw_score), _first(best_position, score))
-    return hide_scores(text) if hide_score else text
-
-
-def render_problem(problem: str) -> str:
-    """The feedback for an answer in which no program could be read (nothing was executed)."""
-    return f"{EXECUTION_HEADER}\nExecution failed: {problem}"
-
-
-def with_best(feedback: str, best_raw: float | None, best_position: float | None, average: float | None = None) -> str:
-    """`feedback` with its two lines about the best attempt so far rewritten; unchanged unless a submission was accepted.
-
-    `average`: rewrites the average position score too (of a prediction that was calibrated after its text was written).
-    """
-    head, tail = _split(feedback)
-    if "Submission successful" not in tail:
-        return feedback
-    tail = [line for line in tail if not line.startswith(_BEST_LINES)]
-    if average is not None:
-        tail = [f"{_AVERAGE} {average:.4f}" if line.startswith(_AVERAGE) else line for line in tail]
-    for name, value in zip(_BEST_LINES, (best_raw, best_position), strict=True):
-        if value is not None:
-            tail.append(f"{name} {float(value)}")
-    return "\n".join(head + tail)
-
-
-def hide_scores(feedback: str) -> str:
-    r"""`feedback` without the lines that tell a score or a position.
-
-    >>> print(hide_scores("=== Submission Evaluation ===\nSubmission successful\nRaw Score: 0.5"))
-    === Submission Evaluation ===
-    Submission successful
-    Score: hidden (this environment does not show the test score)
-    """
-    head, tail = _split(feedback)
-    kept = [line for line in tail if not line.startswith(_SCORE_LINES)]
-    return "\n".join(head + kept + [HIDDEN_LINE]) if len(kept) < len(tail) else feedback
-
-
-def clip(text: str, max_characters: int) -> str:
-    r"""`text` cut to `max_characters` in its middle: a traceback ends, and a grading follows, at the end.
-
-    >>> clip("x" * 100, 50)
-    'xxx\n[... middle of 100 characters cut ...]\nxxxxxxx'
-    """
-    if len(text) <= max_characters:
-        return text
-    marker = f"\n[... middle of {len(text)} characters cut ...]\n"
-    room = max_characters - len(marker)
-    if room <= 0:
-        return text[len(text) - max_characters :]
-    head = room // 3
-    return text[:head] + marker + text[len(text) - (room - head) :]
-
-
-def _split(feedback: str) -> tuple[list[str], list[str]]:
-    """Lines before and from the last submission header: what a program prints before it is never taken for ours."""
-    lines = feedback.split("\n")
-    starts = [i for i, line in enumerate(lines) if line.strip() == SUBMISSION_HEADER]
-    start = starts[-1] if starts else len(lines)
-    return lines[:start], lines[start:]
-
-
-def _first(value: float | None, default: float | None) -> float | None:
-    return default if value is None else value
+        lines.append(f"Average Position Score: {score:.4f}")
+    if best_raw is not None:
+        lines.append(f"Best Raw Score: {float(best_raw)}")
+    if best_score is not None:
+        lines.append(f"Best Position Score: {float(best_score)}")
+    return lines
 
 
 def _missing(execution: Execution) -> SubmissionProblem:
@@ -164,11 +147,8 @@ def _missing(execution: Execution) -> SubmissionProblem:
     return NOT_FOUND
 
 
-def _failure(execution: Execution, limits: ExecutionLimits) -> list[str]:
-    """Lines for a program that did not come to its end: what happened, the limit it hit, what to change."""
+def _failure(execution: Execution, limits: ExecutionLimits) -> str:
+    """Why a program did not come to its end: what happened, the limit it hit, what to change."""
     if execution.status is ExecutionStatus.INFRA_ERROR:
-        return ["Execution not completed: the sandbox failed, not your program. This attempt is not scored."]
-    lines = [describe(execution, limits)]
-    if execution.status is not ExecutionStatus.AGENT_ERROR and execution.stdout.strip():
-        lines.append(f"Code output: {execution.stdout.rstrip()}")  # a traceback tells where a program was, a limit does not
-    return lines
+        return "Execution not completed: the sandbox failed, not your program. This attempt is not scored."
+    return describe(execution, limits)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wmrl_envs.errors import WmrlError
-from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome
+from wmrl_envs.outcome import Execution, ExecutionStatus, Feedback, Outcome, Position, RecordedGrade, SubmissionProblem
 from wmrl_envs.tasks import feedback
 from wmrl_envs.tasks.competition import Competition
-from wmrl_envs.tasks.leaderboard import BoardPosition, Position
 from wmrl_envs.tasks.spec import TaskSpec
 from wmrl_envs.tasks.validation import (
     EvaluationError,
@@ -30,22 +28,6 @@ if TYPE_CHECKING:
     from wmrl_envs.execution.base import ExecutionLimits
 
 log = logging.getLogger(__name__)
-
-TEXT_METRICS = frozenset(
-    [
-        "exact_match",
-        "exact_text",
-        "map_at_k",
-        "word_jaccard",
-        "span_f1",
-        "set_f1",
-        "kendall_tau",
-        "rle_iou_precision",
-        "dice_hausdorff",
-        "box_precision",
-        "point_f1",
-    ]
-)
 
 
 def grade(
@@ -75,61 +57,53 @@ def grade(
         "cpu_s": run.cpu_s,
         "peak_memory_mb": run.peak_memory_mb,
         "tier": run.tier,
+        "cached": run.cached,
         "source": "replayed" if run.tier == "replay" else "executed",
     }
     if run.status not in (ExecutionStatus.OK, ExecutionStatus.INVALID_SUBMISSION):
-        return Outcome(run.status, feedback=feedback.render(run, limits=limits), **costs)
+        return _outcome(run.status, feedback.report(run, limits=limits), **costs)
     data = run.submission if submission is None else submission
     if data is None and run.graded is not None:
-        return _graded_before(competition, run, run.graded, limits, costs)
+        return _graded_before(competition, run, run.graded, costs)
     if data is None:
-        return Outcome(ExecutionStatus.INVALID_SUBMISSION, feedback=feedback.render(run, limits=limits), **costs)
+        return _outcome(ExecutionStatus.INVALID_SUBMISSION, feedback.report(run), **costs)
     competition.require_ranking()
     try:
         raw, position = _score(competition, data)
     except SubmissionError as error:
-        status = ExecutionStatus.INVALID_SUBMISSION if error.agents_own else ExecutionStatus.INFRA_ERROR
-        problem = feedback.SubmissionProblem(error.kind, error.message, error.details)
         if not error.agents_own:
             log.error("%s: %s: %s", competition.slug, error.message, error.details)
-        text = feedback.render(run, error=problem, limits=limits)
-        return Outcome(status, feedback=text, details={"error": f"{error.kind}: {error.details}"}, **costs)
-    return _scored(competition, run, raw, position, limits, costs)
+        problem = SubmissionProblem(error.kind, error.message, error.details)
+        status = ExecutionStatus.INVALID_SUBMISSION if error.agents_own else ExecutionStatus.INFRA_ERROR
+        return _outcome(status, feedback.report(run, error=problem), error=f"{error.kind}: {error.details}", **costs)
+    return _scored(competition, run, raw, position, costs)
 
 
-def _scored(
-    competition: Competition,
-    run: Execution,
-    raw: float,
-    position: Position,
-    limits: ExecutionLimits | None,
-    costs: dict[str, Any],
-) -> Outcome:
-    text = feedback.render(run, position=None if competition.ranked_by_gap else position, raw_score=raw, limits=limits)
-    return Outcome(
+def _outcome(status: ExecutionStatus, report: Feedback, **fields: Any) -> Outcome:
+    return Outcome(status, feedback=feedback.render(report), report=report, **fields)
+
+
+def _scored(competition: Competition, run: Execution, raw: float, position: Position, costs: dict[str, Any]) -> Outcome:
+    told = feedback.report(run, position=None if competition.ranked_by_gap else position, raw_score=raw)
+    return _outcome(
         ExecutionStatus.OK,
+        told,
         score=position.score,
         raw_score=raw if math.isfinite(raw) else None,
-        feedback=text,
-        details=_details(competition, raw, position),
+        position=position,
+        relative_gap=competition.relative_gap(raw) if competition.split == "dsbench" else None,
         **costs,
     )
 
 
-def _graded_before(
-    competition: Competition,
-    run: Execution,
-    graded: Mapping[str, Any],
-    limits: ExecutionLimits | None,
-    costs: dict[str, Any],
-) -> Outcome:
+def _graded_before(competition: Competition, run: Execution, graded: RecordedGrade, costs: dict[str, Any]) -> Outcome:
     """The outcome of a recorded run of which only the metric's value was kept; it is ranked on the board of today."""
-    if "raw_score" not in graded:
-        details = {"error": graded["error"]}
-        return Outcome(ExecutionStatus.INVALID_SUBMISSION, feedback=graded["feedback"], details=details, **costs)
+    if graded.error is not None:
+        told = feedback.of_text(graded.feedback)
+        return _outcome(ExecutionStatus.INVALID_SUBMISSION, told, error=graded.error, **costs)
     competition.require_ranking()
-    raw = math.nan if graded["raw_score"] is None else float(graded["raw_score"])
-    return _scored(competition, run, raw, _position(competition, raw), limits, costs)
+    raw = math.nan if graded.raw_score is None else graded.raw_score
+    return _scored(competition, run, raw, _position(competition, raw), costs)
 
 
 def _score(competition: Competition, data: bytes) -> tuple[float, Position]:
@@ -157,20 +131,11 @@ def _position(competition: Competition, raw: float) -> Position:
     return competition.board.position(raw)
 
 
-def _details(competition: Competition, raw: float, position: Position) -> dict[str, Any]:
-    def place(board: BoardPosition | None) -> dict[str, float] | None:
-        return None if board is None else {"rank": board.rank, "total": board.total, "score": board.score}
-
-    details: dict[str, Any] = {"private": place(position.private), "public": place(position.public)}
-    if not math.isfinite(raw):
-        details["undefined_metric"] = True
-    gap = competition.relative_gap(raw) if competition.split == "dsbench" else None
-    return details if gap is None else details | {"relative_gap": gap}
-
-
 def text_columns(spec: TaskSpec) -> tuple[str, ...] | None:
     """Columns to read as text: the ids, or (None) all of them where the predictions are text."""
-    return None if spec.metric_name in TEXT_METRICS else spec.facts.id_columns
+    from wmrl_envs.tasks.metrics import METRICS
+
+    return None if METRICS[spec.metric_name].on_text else spec.facts.id_columns
 
 
 def read_answers(path: Path, spec: TaskSpec) -> pd.DataFrame:

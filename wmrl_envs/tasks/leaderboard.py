@@ -10,30 +10,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from wmrl_envs.errors import InvalidInput
+from wmrl_envs.outcome import BoardPosition, Position
 
-
-@dataclass(frozen=True)
-class BoardPosition:
-    """Place on one board: `rank` in 1..total + 1, `total` entries, position `score` in [0, 1]."""
-
-    rank: int
-    total: int
-    score: float
-
-
-@dataclass(frozen=True)
-class Position:
-    """Place on the boards there are; `score` is the mean of their position scores."""
-
-    score: float
-    private: BoardPosition | None = None
-    public: BoardPosition | None = None
+__all__ = ["BoardPosition", "Leaderboard", "Position"]
 
 
 class Leaderboard:

@@ -6,6 +6,7 @@ it will find there, computed from the public files by our own code (the two are 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,17 @@ def save(p):
     out.insert(0, _key, _id)
     out.to_csv(os.environ["SUBMISSION_PATH"], index=False)
 '''
+
+
+def overview(names: Mapping[str, Any]) -> str:
+    """What an agent has to know to write the rest of a program; `names` is what `describe` gives."""
+    kinds = "\n".join(f"{kind} = {list(names[kind])}" for kind in ("num", "cat", "text", "date"))
+    return (
+        "Scaffold. Your program continues one that has loaded and split the data. Defined already: "
+        f"{', '.join(names['names'])}.\nX, T: features of the training and of the test rows; y: target; "
+        f"num, cat, text, date: column names by kind.\n{kinds}\n"
+        "End with save(predictions), one row for each row of T, in order; it writes the submission."
+    )
 
 
 def environment(competition: Competition, max_rows: int | None = None) -> dict[str, str]:

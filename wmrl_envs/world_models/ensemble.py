@@ -24,7 +24,7 @@ class EnsembleWorldModel:
     """Combines the scores of its members.
 
     "mean": their mean. "worst": the lowest (a cautious reward). "stacking": non-negative weights fitted online to executed outcomes,
-    the mean until 30 of them are there. The spread (standard deviation of the members' scores) is in `details["spread"]`;
+    the mean until 30 of them are there. The spread (standard deviation of the members' scores) is in `spread`;
     status and feedback are those of the member whose score is closest to the combined one.
 
     A member that fails for reasons of ours has no say in that prediction; where all fail, so does the ensemble.
@@ -62,8 +62,7 @@ class EnsembleWorldModel:
         weights = self.weights
         combined = [self._combined([a[i] for a in answers], weights) for i in range(len(solutions))]
         for context, outcome in zip(contexts, combined, strict=True):
-            spread = outcome.details.get("spread")
-            if spread is None:
+            if (spread := outcome.spread) is None:
                 continue
             self._spread[context.task] = spread + KEPT * (self._spread.get(context.task, spread) - spread)
         return combined
@@ -94,17 +93,14 @@ class EnsembleWorldModel:
         scores = np.array([o.score for o in outcomes])
         score = float(scores.min()) if self.combine == "worst" else float(np.clip(scores @ weights, 0.0, 1.0))
         nearest = outcomes[int(np.abs(scores - score).argmin())]
-        details: dict[str, Any] = {
-            **nearest.details,
-            "world_model": "ensemble",
-            "spread": float(scores.std()),
-            "member_scores": [float(s) for s in scores],
-        }
-        valid = [o.details["p_valid"] for o in outcomes if "p_valid" in o.details]
-        if valid:
-            details["p_valid"] = float(min(valid) if self.combine == "worst" else np.mean(valid))
-        confidence = float(np.mean([o.confidence for o in outcomes]) * (1.0 - min(1.0, 2.0 * scores.std())))
-        return replace(nearest, score=score, source="predicted", confidence=confidence, details=details)
+        details = {**nearest.details, "world_model": "ensemble", "member_scores": [float(s) for s in scores]}
+        valid = [o.p_valid for o in outcomes if o.p_valid is not None]
+        p_valid = float(min(valid) if self.combine == "worst" else np.mean(valid)) if valid else None
+        spread = float(scores.std())
+        confidence = float(np.mean([o.confidence for o in outcomes]) * (1.0 - min(1.0, 2.0 * spread)))
+        return replace(
+            nearest, score=score, source="predicted", confidence=confidence, p_valid=p_valid, spread=spread, details=details
+        )
 
     def update(self, solutions: Sequence[Solution], contexts: Sequence[TaskContext], outcomes: Sequence[Outcome]) -> None:
         """Learn from executed outcomes: first the stacking weights (from predictions made before), then the members."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from wmrl_envs.context import FileInfo, TaskContext
 from wmrl_envs.engine import Generation
-from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
+from wmrl_envs.outcome import Outcome, Solution
 
 
 @dataclass
@@ -128,7 +128,7 @@ class Group:
         trajectories = [
             Trajectory([Row(**row) for row in t["rows"]], [Turn(**turn) for turn in t["turns"]]) for t in data["trajectories"]
         ]
-        executed = [(Solution(**s), _context(c), _outcome(o)) for s, c, o in data["executed"]]
+        executed = [(Solution(**s), _context(c), Outcome.from_dict(o)) for s, c, o in data["executed"]]
         return cls(GroupPlan(**data["plan"]), trajectories, data["failure"], executed)
 
 
@@ -152,7 +152,9 @@ class Sampled:
             )
             for g in data["generations"]
         ]
-        predicted = data["predicted"] and [(_outcome(outcome), calibrated) for outcome, calibrated in data["predicted"]]
+        predicted = data["predicted"] and [
+            (Outcome.from_dict(outcome), calibrated) for outcome, calibrated in data["predicted"]
+        ]
         return cls(data["version"], data["prompts"], generations, predicted)
 
 
@@ -166,7 +168,3 @@ def _context(data: dict[str, Any]) -> TaskContext:
     files = tuple(FileInfo(**file) for file in data["files"])
     plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
     return TaskContext(**plain | {"files": files, "history": tuple((code, feedback) for code, feedback in data["history"])})
-
-
-def _outcome(data: dict[str, Any]) -> Outcome:
-    return Outcome(**data | {"status": ExecutionStatus(data["status"])})

@@ -161,7 +161,7 @@ class Roller:
             member.take_executed(outcome)
             self.execution.charge(0.0 if member.turn.cached else outcome.cpu_s)
             if outcome.is_infra_error:
-                _fail(groups, [member], f"execution failed: {outcome.details.get('error', outcome.feedback)}")
+                _fail(groups, [member], f"execution failed: {outcome.error or outcome.feedback}")
             elif member.plan.anchored and member.solution.problem is None:
                 groups[member.plan.id].executed.append((member.solution, member.context, outcome))
         for member in room:
@@ -296,7 +296,7 @@ class _Member:
         turn = self.turn
         turn.status, turn.raw_score = outcome.status.value, outcome.raw_score
         turn.execution_s, turn.execution_cpu_s = outcome.wall_s, outcome.cpu_s
-        turn.cached = bool(outcome.details.get("cached", False))
+        turn.cached = outcome.cached
         if self.plan.anchored and not outcome.is_infra_error:
             turn.true = float(outcome.score)
         self._outcome = outcome

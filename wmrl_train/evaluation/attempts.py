@@ -279,7 +279,7 @@ class _Attempt:
         self.over = terminated or truncated
         self.trajectory.turns.append(Turn.of(answer, outcome, execution, observation, info["wmrl"].get("relative_gap")))
         if outcome.is_infra_error:
-            self.trajectory.failure = str(outcome.details.get("error", "a failure of the sandbox"))
+            self.trajectory.failure = outcome.error or "a failure of the sandbox"
         self.conversation.answers.append(answer)
         self.conversation.observations.append(observation)
         self.conversation.context = self.env.context()

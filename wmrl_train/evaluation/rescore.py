@@ -161,7 +161,7 @@ def _again(task: str, turn: Turn, data_dir: str | None, counts: dict[str, int]) 
     competition = load_competition(task, data_dir)
     outcome = grade(competition, Execution(ExecutionStatus.OK, 0, submission=data, wall_s=turn.wall_s))
     if outcome.is_infra_error:
-        raise InfrastructureError(f"Grading {task!r} again failed: {outcome.details.get('error', 'the grader crashed')}.")
+        raise InfrastructureError(f"Grading {task!r} again failed: {outcome.error or 'the grader crashed'}.")
     counts["regraded"] += 1
     counts["changed"] += turn.status != outcome.status or not _equal(turn.score, outcome.score)
     gap = None if turn.relative_gap is None else competition.relative_gap(outcome.raw_score)

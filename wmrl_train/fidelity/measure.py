@@ -165,7 +165,7 @@ def confusion(pairs: Sequence[Pair]) -> dict[str, Any]:
         kind = p.true.status.value if p.true.status is not ExecutionStatus.AGENT_ERROR else error_of(p.true.feedback)[0] or "?"
         missed[kind]["all"] += 1
         missed[kind]["missed"] += int(_passes(p))
-    blamed = Counter(str(p.predicted.details.get("error_type") or p.predicted.status.value) for p in false_fails)
+    blamed = Counter(str(p.predicted.error_type or p.predicted.status.value) for p in false_fails)
     return {
         "valid": len(valid),
         "invalid": len(invalid),
@@ -188,9 +188,8 @@ def _passes(pair: Pair) -> bool:
 
 def p_valid(outcome: Outcome) -> float:
     """The predicted probability that a program is valid, or the best guess at it."""
-    given = outcome.details.get("p_valid")
-    if given is not None:
-        return float(given)
+    if outcome.p_valid is not None:
+        return outcome.p_valid
     return outcome.confidence if _valid(outcome) else 1.0 - outcome.confidence
 
 

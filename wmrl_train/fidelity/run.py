@@ -17,7 +17,7 @@ from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
-from wmrl_envs.tasks.feedback import SubmissionProblem, render
+from wmrl_envs.tasks.feedback import SubmissionProblem, render, report
 from wmrl_envs.world_models.protocols import OutcomeModel
 from wmrl_train.fidelity.measure import Pair, by, by_fault, by_origin, measure
 
@@ -136,11 +136,10 @@ def _outcome(r: dict[str, Any], board: Any) -> Outcome:
     error = None
     if status is ExecutionStatus.INVALID_SUBMISSION and r["problem"]:
         error = SubmissionProblem("InvalidSubmissionError", "Submission validation failed", r["problem"])
-    text = render(
-        run, position=position, raw_score=r["raw_score"], error=error, limits=ExecutionLimits(timeout_s=r["timeout_s"])
-    )
+    told = report(run, position=position, raw_score=r["raw_score"], error=error, limits=ExecutionLimits(r["timeout_s"]))
     score = position.score if position is not None and status is ExecutionStatus.OK else 0.0
-    return Outcome(status, score, r["raw_score"], text, "executed", 1.0, r["wall_s"], r["cpu_s"], tier=r["tier"])
+    costs = {"wall_s": r["wall_s"], "cpu_s": r["cpu_s"], "tier": r["tier"]}
+    return Outcome(status, score, r["raw_score"], render(told), report=told, position=position, **costs)
 
 
 def execute_fresh(tasks: Sequence[str], programs: int, seed: int, max_rows: int | None, timeout_s: float) -> list[Executed]:

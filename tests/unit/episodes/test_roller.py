@@ -7,7 +7,7 @@ from tests.doubles import FakeWorldModel, ToyAgent, ToyEnv, toy_score
 from wmrl_envs.context import FileInfo, TaskContext
 from wmrl_envs.engine import Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
+from wmrl_envs.outcome import BoardPosition, ExecutionStatus, Feedback, Outcome, Position, Solution, SubmissionProblem
 from wmrl_train.engines.transformers import TransformersEngine
 from wmrl_train.episodes.records import Group, GroupPlan
 from wmrl_train.episodes.roller import Roller
@@ -144,8 +144,11 @@ def test_groups_survive_json(tiny):
         assert again.trajectories == group.trajectories
         assert again.executed == group.executed
     files = (FileInfo("train.csv", 3, 2, {"x": "int"}),)
+    position = Position(0.5, BoardPosition(1, 2, 0.5))
+    told = Feedback(problem=SubmissionProblem("Kind", "why"), position=position)
+    full = Outcome(ExecutionStatus.TIMEOUT, report=told, position=position, details={"rank": [1, 2]})
     context = TaskContext("t", files=files, id_columns=("id",), scaffold_names={"num": ["x"]}, history=(("a", "b"),))
-    group.executed = [(Solution("1", "t"), context, Outcome(ExecutionStatus.TIMEOUT, details={"rank": [1, 2]}))]
+    group.executed = [(Solution("1", "t"), context, full)]
     assert Group.from_dict(json.loads(json.dumps(group.as_dict()))).executed == group.executed
 
 

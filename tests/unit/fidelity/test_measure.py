@@ -30,11 +30,12 @@ TRACE = "=== Code Execution Results ===\nExecution failed: Traceback (most recen
 def pair(predicted, true, task="a", p_valid=None, status=None, true_status=None, feedback=TRACE):
     said = status or (OK if predicted > 0.1 else BAD)
     was = true_status or (OK if true > 0 else BAD)
-    details = {"p_valid": predicted if p_valid is None else p_valid, "error_type": "KeyError"}
+    believed = predicted if p_valid is None else p_valid
+    told = "" if said is OK else feedback
     return Pair(
         task,
         "tabular",
-        Outcome(said, predicted, source="predicted", feedback="" if said is OK else feedback, details=details),
+        Outcome(said, predicted, source="predicted", feedback=told, p_valid=believed, error_type="KeyError"),
         Outcome(was, true, feedback="" if was is OK else TRACE),
     )
 
@@ -120,7 +121,7 @@ class Echo:
         self.taught = 0
 
     def predict(self, solutions, contexts):
-        return [Outcome(OK, len(s.code) % 100 / 100, source="predicted", details={"p_valid": 0.9}) for s in solutions]
+        return [Outcome(OK, len(s.code) % 100 / 100, source="predicted", p_valid=0.9) for s in solutions]
 
     def update(self, solutions, contexts, outcomes):
         self.taught += len(outcomes)

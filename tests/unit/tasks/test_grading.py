@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from wmrl_envs.errors import DataNotBuilt
-from wmrl_envs.outcome import Execution, ExecutionStatus
+from wmrl_envs.outcome import BoardPosition, Execution, ExecutionStatus
 from wmrl_envs.tasks import grade, load_competition
 
 SLUG = "playground-series-s3e9"
@@ -29,7 +29,7 @@ def test_the_answers_score_one_and_a_constant_less(mledojo_dir):
     best = grade(competition, run(csv(answers(competition))))
     assert (best.status, best.score, best.raw_score) == (ExecutionStatus.OK, 1.0, 0.0)
     assert "Private Leaderboard: Position 1 / 10" in best.feedback
-    assert best.details["private"] == {"rank": 1, "total": 10, "score": 1.0}
+    assert best.position.private == BoardPosition(rank=1, total=10, score=1.0)
     constant = grade(competition, run(csv(answers(competition).assign(Strength=5.0))))
     assert 0 < constant.score < 1
     assert f"Raw Score: {constant.raw_score}" in constant.feedback
@@ -69,7 +69,7 @@ def test_a_grader_crash_is_ours_and_never_a_score_of_zero(mledojo_dir, monkeypat
     outcome = grade(competition, run(good))
     assert outcome.is_infra_error
     assert outcome.raw_score is None
-    assert "KeyError" in outcome.details["error"]
+    assert "KeyError" in outcome.error
 
 
 def test_unreadable_answers_are_ours(mledojo_dir):
@@ -78,7 +78,7 @@ def test_unreadable_answers_are_ours(mledojo_dir):
     competition.private.answers.write_bytes(b"")
     assert grade(competition, run(good)).is_infra_error
     competition.private.answers.unlink()
-    assert "GroundTruthError" in grade(competition, run(good)).details["error"]
+    assert "GroundTruthError" in grade(competition, run(good)).error
 
 
 @pytest.mark.parametrize("status", [s for s in ExecutionStatus if s not in ("ok", "invalid_submission")])
@@ -129,6 +129,5 @@ def test_an_undefined_metric_ranks_last_but_is_a_valid_run(tmp_path):
     competition = load_competition("us-patent-phrase-to-phrase-matching", tmp_path)
     outcome = grade(competition, run(b"id,score\na,0.5\nb,0.5\nc,0.5\n"))
     assert (outcome.status, outcome.score, outcome.raw_score) == (ExecutionStatus.OK, 0.0, None)
-    assert outcome.details["private"]["rank"] == 3
-    assert outcome.details["undefined_metric"] is True
+    assert outcome.position.private.rank == 3
     assert not math.isnan(outcome.score)

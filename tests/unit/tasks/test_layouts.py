@@ -67,7 +67,7 @@ def test_dsbench_release_with_its_own_sample_name_and_values(dsbench_dir):
         assert c.relative_gap(0.75) == pytest.approx(0.5)
     assert c.relative_gap(0.3) == c.relative_gap(None) == c.relative_gap(float("nan")) == 0.0
     outcome = grade(c, Execution(ExecutionStatus.OK, 0, submission=c.private.answers.read_bytes()))
-    assert (outcome.score, outcome.raw_score, outcome.details["relative_gap"]) == (1.0, 1.0, 1.0)
+    assert (outcome.score, outcome.raw_score, outcome.relative_gap) == (1.0, 1.0, 1.0)
 
 
 def test_dsbench_boards_may_lie_beside_the_release(dsbench_dir):

@@ -15,9 +15,7 @@ class Fixed:
         self.score, self.seen = score, 0
 
     def predict(self, solutions, contexts):
-        return [
-            Outcome(ExecutionStatus.OK, self.score(s.code), source="predicted", details={"p_valid": 0.9}) for s in solutions
-        ]
+        return [Outcome(ExecutionStatus.OK, self.score(s.code), source="predicted", p_valid=0.9) for s in solutions]
 
     def update(self, solutions, contexts, outcomes):
         self.seen += len(outcomes)
@@ -28,7 +26,7 @@ def test_mean_worst_and_spread():
     mean = EnsembleWorldModel(members).predict([program("a")], [tabular()])[0]
     worst = EnsembleWorldModel(members, "worst").predict([program("a")], [tabular()])[0]
     assert (mean.score, worst.score) == (pytest.approx(0.4), 0.2)
-    assert mean.details["spread"] == pytest.approx(0.2)
+    assert mean.spread == pytest.approx(0.2)
     assert mean.details["member_scores"] == [0.2, 0.6]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.execution.base import Job
-from wmrl_envs.outcome import Execution, ExecutionStatus
+from wmrl_envs.outcome import Execution, ExecutionStatus, RecordedGrade
 
 SUFFIX = ".jsonl.xz"
 _FORMAT = 1
@@ -105,7 +105,7 @@ class ExecutionBank:
         return Execution(
             status, record["exit_code"], stderr=record["stderr"], submission_problem=problem, wall_s=record["wall_s"],
             cpu_s=record["cpu_s"], peak_memory_mb=record["peak_memory_mb"],
-            graded={key: record[key] for key in ("raw_score", "error", "feedback") if key in record} or None,
+            graded=_graded(record),
         )  # fmt: skip
 
     def close(self) -> None:
@@ -179,6 +179,13 @@ def _record(record: Any, tasks: Iterable[str]) -> dict[str, Any]:
         if not good(record[name]):
             raise ValueError(f"{name}={record[name]!r:.80}, expected {expected}")
     return record
+
+
+def _graded(record: dict[str, Any]) -> RecordedGrade | None:
+    """How the submission was graded, if there was one."""
+    if record.get("error") is not None:
+        return RecordedGrade(error=record["error"], feedback=record.get("feedback") or "")
+    return RecordedGrade(record["raw_score"]) if "raw_score" in record else None
 
 
 def _finite(value: Any) -> bool:

@@ -20,7 +20,7 @@ from wmrl_envs import paths
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.execution.base import Job, Sandbox
 from wmrl_envs.execution.recorded.bank import SUFFIX, ExecutionBank, NotRecorded, fingerprint, walk
-from wmrl_envs.outcome import Execution, ExecutionStatus
+from wmrl_envs.outcome import Execution, ExecutionStatus, RecordedGrade
 
 CacheMode = Literal["off", "read", "read-write"]
 _FORMAT = 1
@@ -99,7 +99,8 @@ class ExecutionStore:
             fields = json.loads(zlib.decompress(stored))
             submission = fields.pop("submission")
             fields["submission"] = None if submission is None else base64.b64decode(submission)
-            return Execution(**{**fields, "status": ExecutionStatus(fields["status"]), "cached": True})
+            graded = fields.get("graded") and RecordedGrade(**fields["graded"])
+            return Execution(**{**fields, "status": ExecutionStatus(fields["status"]), "cached": True, "graded": graded})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
             log.warning("The execution store %s has a damaged entry (%r), which counts as none.", self.folder, error)
             return None

@@ -19,11 +19,12 @@ from wmrl_envs.tasks.validation import InvalidSubmission
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its direction, its function, and what it is called in a task overview."""
+    """A metric: its direction, its function, what it is called in a task overview, and whether its predictions are texts."""
 
     higher_is_better: bool
     score: Callable[..., float]
     title: str
+    on_text: bool = False
 
 
 def _on_numbers(function: Callable[..., float], case: Case, **params: Any) -> float:
@@ -250,17 +251,17 @@ METRICS: Mapping[str, Metric] = {
     "qwk": Metric(True, _qwk, "quadratic weighted kappa"),
     "bias_auc": Metric(True, _bias_auc, "mean of overall and per-identity bias AUCs"),
     "weighted_recall": Metric(True, _weighted_recall, "macro recall of the three components, weighted 2:1:1"),
-    "exact_match": Metric(True, _exact_match, "share of exactly equal values"),
-    "exact_text": Metric(True, _exact_text, "share of exactly equal texts"),
-    "map_at_k": Metric(True, _map_at_k, "mean average precision at k"),
-    "word_jaccard": Metric(True, _word_jaccard, "mean word-level Jaccard similarity"),
-    "span_f1": Metric(True, _span_f1, "F1 over characters of the spans"),
-    "set_f1": Metric(True, _set_f1, "mean F1 between predicted and true sets"),
-    "kendall_tau": Metric(True, _kendall_tau, "Kendall tau of the predicted order"),
-    "rle_iou_precision": Metric(True, _rle_iou_precision, "mean precision over IoU thresholds .50 to .95"),
-    "dice_hausdorff": Metric(True, _dice_hausdorff, "0.4 Dice + 0.6 (1 - Hausdorff distance)"),
-    "box_precision": Metric(True, _box_precision, "mean precision of boxes over IoU thresholds .50 to .75"),
-    "point_f1": Metric(True, _point_f1, "F1 of labelled points inside true boxes"),
+    "exact_match": Metric(True, _exact_match, "share of exactly equal values", on_text=True),
+    "exact_text": Metric(True, _exact_text, "share of exactly equal texts", on_text=True),
+    "map_at_k": Metric(True, _map_at_k, "mean average precision at k", on_text=True),
+    "word_jaccard": Metric(True, _word_jaccard, "mean word-level Jaccard similarity", on_text=True),
+    "span_f1": Metric(True, _span_f1, "F1 over characters of the spans", on_text=True),
+    "set_f1": Metric(True, _set_f1, "mean F1 between predicted and true sets", on_text=True),
+    "kendall_tau": Metric(True, _kendall_tau, "Kendall tau of the predicted order", on_text=True),
+    "rle_iou_precision": Metric(True, _rle_iou_precision, "mean precision over IoU thresholds .50 to .95", on_text=True),
+    "dice_hausdorff": Metric(True, _dice_hausdorff, "0.4 Dice + 0.6 (1 - Hausdorff distance)", on_text=True),
+    "box_precision": Metric(True, _box_precision, "mean precision of boxes over IoU thresholds .50 to .75", on_text=True),
+    "point_f1": Metric(True, _point_f1, "F1 of labelled points inside true boxes", on_text=True),
 }
 
 __all__ = ["METRICS", "Case", "Metric"]

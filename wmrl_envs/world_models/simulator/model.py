@@ -12,10 +12,9 @@ from typing import get_args
 from wmrl_envs.context import TaskContext
 from wmrl_envs.engine import Engine, Generation, Message, Prompt, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
-from wmrl_envs.tasks.feedback import render_problem
+from wmrl_envs.outcome import Outcome, Solution
 from wmrl_envs.world_models.simulator import prompts
-from wmrl_envs.world_models.simulator.outcome_of_verdicts import AggregationWeights, aggregate
+from wmrl_envs.world_models.simulator.outcome_of_verdicts import AggregationWeights, aggregate, no_program
 from wmrl_envs.world_models.simulator.prompts import ALL_CHECKS, Layout
 from wmrl_envs.world_models.simulator.truncate import TokenCounter, fit_case
 from wmrl_envs.world_models.simulator.verdict import Verdict, json_schema, parse, unreadable
@@ -105,7 +104,7 @@ class SimulatorWorldModel:
         for (i, check), verdict in zip(asked, self._ask(queries), strict=True):
             verdicts[i][check] = verdict
         return [
-            aggregate(s, c, v, self.weights) if s.problem is None else _no_program(s)
+            aggregate(s, c, v, self.weights) if s.problem is None else no_program(s)
             for s, c, v in zip(solutions, contexts, verdicts, strict=True)
         ]
 
@@ -211,9 +210,3 @@ class SimulatorWorldModel:
             while len(self._cache) > self._cache_size:
                 self._cache.popitem(last=False)
         return verdict
-
-
-def _no_program(solution: Solution) -> Outcome:
-    details = {"world_model": "simulator", "p_valid": 0.0, "verdicts": {}, "error_type": "NoCode", "error_line": None}
-    feedback = render_problem(solution.problem or "no program")
-    return Outcome(ExecutionStatus.AGENT_ERROR, 0.0, None, feedback, "predicted", 1.0, details=details)

@@ -8,10 +8,10 @@ from typing import Any
 
 from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
-from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
-from wmrl_envs.tasks.feedback import EXECUTION_HEADER
+from wmrl_envs.outcome import ExecutionStatus, Feedback, Outcome, Solution
+from wmrl_envs.tasks.feedback import EXECUTION_HEADER, of_text, render, unreadable
 from wmrl_envs.world_models.simulator.verdict import Verdict
-from wmrl_envs.world_models.static.feedback import failure_text, success_text, timeout_text
+from wmrl_envs.world_models.static.feedback import failure, success, timeout
 from wmrl_envs.world_models.static.values import Finding
 
 STATUS = {"compute": ExecutionStatus.TIMEOUT, "submission": ExecutionStatus.INVALID_SUBMISSION}  # others: agent_error
@@ -61,36 +61,50 @@ def aggregate(
     failed = worst is not None and doubts[worst] > 0.0 and doubts[worst] >= weights.fail_threshold
     details: dict[str, Any] = {
         "world_model": "simulator",
-        "p_valid": cap,
         "quality": quality,
         "verdicts": {name: v.model_dump() | {"parsed": v.parsed} for name, v in verdicts.items()},
         "unparsed": sum(not v.parsed for v in verdicts.values()),
-        "error_type": None,
-        "error_line": None,
     }
     if not failed or worst is None:
         sure = [v.confidence for name, v in verdicts.items() if name != "quality"]
         confidence = sum(sure) / len(sure) if sure else 0.0
-        return Outcome(ExecutionStatus.OK, score, None, success_text(score, 0.0), "predicted", confidence, details=details)
+        return _outcome(ExecutionStatus.OK, score, success(score, 0.0), confidence=confidence, p_valid=cap, details=details)
     verdict = verdicts[worst]
-    details |= {"error_type": verdict.error_type, "error_line": verdict.error_line, "failed_check": worst}
-    status = STATUS.get(worst, ExecutionStatus.AGENT_ERROR)
-    feedback = _feedback(solution, context, worst, verdict)
-    return Outcome(status, score, None, feedback, "predicted", verdict.confidence, details=details)
+    return _outcome(
+        STATUS.get(worst, ExecutionStatus.AGENT_ERROR),
+        score,
+        _feedback(solution, context, worst, verdict),
+        confidence=verdict.confidence,
+        p_valid=cap,
+        error_type=verdict.error_type,
+        error_line=verdict.error_line,
+        details=details | {"failed_check": worst},
+    )
 
 
-def _feedback(solution: Solution, context: TaskContext, check: str, verdict: Verdict) -> str:
-    """The verdict's own text if it has the sandbox's form, else the same content written by the sandbox's writer."""
+def no_program(solution: Solution) -> Outcome:
+    """The outcome of an answer without a program; no check is asked about it."""
+    told = unreadable(solution.problem or "no program")
+    details = {"world_model": "simulator", "verdicts": {}}
+    return _outcome(ExecutionStatus.AGENT_ERROR, 0.0, told, p_valid=0.0, error_type="NoCode", details=details)
+
+
+def _outcome(status: ExecutionStatus, score: float, told: Feedback, **fields: Any) -> Outcome:
+    return Outcome(status, score, feedback=render(told), source="predicted", report=told, **fields)
+
+
+def _feedback(solution: Solution, context: TaskContext, check: str, verdict: Verdict) -> Feedback:
+    """The verdict's own text if it has the sandbox's form, else the same content in the sandbox's form."""
     text = verdict.env_feedback or ""
     if text.startswith(EXECUTION_HEADER):
-        return text
+        return of_text(text)
     if check == "compute":
-        return timeout_text(context)
+        return timeout(context)
     if text.startswith(("Execution failed", "Execution successful")):
-        return f"{EXECUTION_HEADER}\n{text}"
+        return of_text(text)
     if text.startswith(("Traceback", '  File "')):
-        return f"{EXECUTION_HEADER}\nExecution failed: {text}"
+        return of_text(f"Execution failed: {text}")
     kind = verdict.error_type or ("InvalidSubmissionError" if check == "submission" else "RuntimeError")
     message = text.removeprefix(f"{kind}: ") or verdict.reason
     line = verdict.error_line or len(solution.code.splitlines()) or 1
-    return failure_text(solution, Finding("simulator", check, line, kind, message, verdict.confidence), 0.0)
+    return failure(solution, Finding("simulator", check, line, kind, message, verdict.confidence), 0.0)

@@ -1,13 +1,11 @@
-"""Feedback of a predicted outcome: the records an execution would leave, rendered by the sandbox's own writer."""
+"""Feedback of a predicted outcome: the record that an execution would leave."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 from wmrl_envs.context import TaskContext
 from wmrl_envs.execution.base import ExecutionLimits
-from wmrl_envs.outcome import Execution, ExecutionStatus, Solution
-from wmrl_envs.tasks.feedback import NOT_FOUND, SubmissionProblem, render, render_problem
+from wmrl_envs.outcome import Execution, ExecutionStatus, Feedback, Solution, SubmissionProblem
+from wmrl_envs.tasks.feedback import NOT_FOUND, report, unreadable
 from wmrl_envs.world_models.static.values import Finding
 
 PROGRAM_NAME = "/work/solution.py"  # what tracebacks of the sandbox call the program
@@ -25,26 +23,25 @@ def traceback_text(code: str, line: int | None, error_type: str, message: str) -
     return "\n".join([*head, f"{error_type}: {message}" if message else error_type])
 
 
-def failure_text(solution: Solution, finding: Finding, seconds: float) -> str:
-    """What the agent would read after this failure."""
+def failure(solution: Solution, finding: Finding, seconds: float) -> Feedback:
+    """What the agent would be told after this failure."""
     if finding.error_type == "NoCode":
-        return render_problem(finding.message)
+        return unreadable(finding.message)
     if finding.error_type == "SubmissionNotFoundError":
-        return render(Execution(ExecutionStatus.OK, 0, wall_s=seconds), error=NOT_FOUND)
+        return Feedback(seconds=seconds, problem=NOT_FOUND)
     if finding.error_type == "InvalidSubmissionError":
         problem = SubmissionProblem("InvalidSubmissionError", "Submission validation failed", finding.message)
-        return render(Execution(ExecutionStatus.OK, 0, wall_s=seconds), error=problem)
+        return Feedback(seconds=seconds, problem=problem)
     stderr = traceback_text(solution.code, finding.line, finding.error_type, finding.message)
-    return render(Execution(ExecutionStatus.AGENT_ERROR, 1, stderr=stderr, wall_s=seconds))
+    return report(Execution(ExecutionStatus.AGENT_ERROR, 1, stderr=stderr, wall_s=seconds))
 
 
-def timeout_text(context: TaskContext) -> str:
-    """What the agent would read after running out of time."""
+def timeout(context: TaskContext) -> Feedback:
+    """What the agent would be told after running out of time."""
     limits = ExecutionLimits(timeout_s=context.timeout_s)
-    return render(Execution(ExecutionStatus.TIMEOUT, wall_s=context.timeout_s), limits=limits)
+    return report(Execution(ExecutionStatus.TIMEOUT, wall_s=context.timeout_s), limits=limits)
 
 
-def success_text(score: float, seconds: float) -> str:
-    """What the agent would read after a valid submission; the score is the expected position, boards and metric are not predicted."""
-    position = SimpleNamespace(private=None, public=None, score=score)
-    return render(Execution(ExecutionStatus.OK, 0, wall_s=seconds), position=position)
+def success(score: float, seconds: float) -> Feedback:
+    """What the agent would be told after a valid submission; the score is the expected position, boards and metric are not predicted."""
+    return Feedback(seconds=seconds, score=score)

@@ -15,7 +15,8 @@ from typing import Any
 from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
-from wmrl_envs.world_models.static.feedback import failure_text, success_text, timeout_text
+from wmrl_envs.tasks.feedback import render
+from wmrl_envs.world_models.static.feedback import failure, success, timeout
 from wmrl_envs.world_models.static.index.api import ApiIndex, load_index
 from wmrl_envs.world_models.static.quality import QualityHead, prior_score
 from wmrl_envs.world_models.static.rules.checks import Analysis, analyze
@@ -117,36 +118,35 @@ class StaticWorldModel:
         worst = max(analysis.findings, key=self._confidence, default=None)
         cause = analysis.fatal or worst
         cpu_s = min(analysis.cpu_s, context.timeout_s)
+        error_type = None if cause is None else cause.error_type
+        line: int | None = None
         if p_valid >= 0.5:
-            status, feedback, line = ExecutionStatus.OK, success_text(score, cpu_s), None
+            status, told, error_type = ExecutionStatus.OK, success(score, cpu_s), None
         elif cause is None or (late > 0.5 and self._confidence(cause) < 0.5):
-            status, feedback, line = ExecutionStatus.TIMEOUT, timeout_text(context), None
+            status, told = ExecutionStatus.TIMEOUT, timeout(context)
         else:
             own = cause.error_type in ("InvalidSubmissionError", "SubmissionNotFoundError")
             status = ExecutionStatus.INVALID_SUBMISSION if own else ExecutionStatus.AGENT_ERROR
-            feedback, line = failure_text(solution, cause, cpu_s), cause.line
-        details = {
-            "world_model": "static",
-            "p_valid": p_valid,
-            "quality": quality,
-            "quality_spread": spread,
-            "verdicts": self._verdicts(analysis, late, quality),
-            "error_type": cause.error_type if cause is not None and status is not ExecutionStatus.OK else None,
-            "error_line": line,
-            "features": dict(analysis.features),
-        }
-        confidence = max(p_valid, 1.0 - p_valid) * (1.0 if analysis.read else 0.3)
+            told, line = failure(solution, cause, cpu_s), cause.line
         # an invalid prediction still carries its expected score in `score`: what the reward is made of
         return Outcome(
             status,
             score,
-            None,
-            feedback,
-            "predicted",
-            confidence,
-            0.0,
-            0.0,
-            details=details | {"estimated_cpu_s": analysis.cpu_s},
+            feedback=render(told),
+            source="predicted",
+            confidence=max(p_valid, 1.0 - p_valid) * (1.0 if analysis.read else 0.3),
+            report=told,
+            error_type=error_type,
+            error_line=line,
+            p_valid=p_valid,
+            details={
+                "world_model": "static",
+                "quality": quality,
+                "quality_spread": spread,
+                "verdicts": self._verdicts(analysis, late, quality),
+                "features": dict(analysis.features),
+                "estimated_cpu_s": analysis.cpu_s,
+            },
         )
 
     def _verdicts(self, analysis: Analysis, late: float, quality: float) -> dict[str, dict[str, Any]]:

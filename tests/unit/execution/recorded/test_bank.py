@@ -9,7 +9,7 @@ import pytest
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution import ExecutionBank, ExecutionLimits, Job, make_sandbox
 from wmrl_envs.execution.recorded.bank import NotRecorded, describe, fingerprint
-from wmrl_envs.outcome import ExecutionStatus
+from wmrl_envs.outcome import ExecutionStatus, RecordedGrade
 
 LIMITS = ExecutionLimits(timeout_s=6, memory_mb=1024)
 COSTS = {"exit_code": 0, "stderr": "", "wall_s": 0.5, "cpu_s": 0.4, "peak_memory_mb": 90}
@@ -52,7 +52,7 @@ def test_a_recorded_program_is_answered_at_its_recorded_cost_and_is_no_cache_hit
     run = box.run_job(job(data, "good"))
     assert (run.status, run.graded, run.cpu_s, run.wall_s, run.tier) == (
         ExecutionStatus.OK,
-        {"raw_score": 0.75},
+        RecordedGrade(raw_score=0.75),
         0.4,
         0.5,
         "replay",
@@ -66,7 +66,7 @@ def test_equal_programs_of_two_tasks_are_told_apart_by_their_data(box, data):
 
 def test_failures_keep_what_the_agent_is_told(box, data):
     assert box.run_job(job(data, "bad")).stderr == "NameError: z"
-    assert box.run_job(job(data, "refused")).graded == {"error": "Kind: why", "feedback": "told so"}
+    assert box.run_job(job(data, "refused")).graded == RecordedGrade(error="Kind: why", feedback="told so")
     missing, pipe = box.run_job(job(data, "nothing")), box.run_job(job(data, "pipe"))
     assert (missing.status, missing.submission_problem, missing.graded) == (ExecutionStatus.OK, None, None)
     assert (pipe.status, pipe.submission_problem) == (ExecutionStatus.INVALID_SUBMISSION, "is a FIFO")

@@ -13,7 +13,7 @@ from tests.unit.execution.conftest import LIMITS
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.execution import ExecutionLimits, Job, ReplaySandbox, Sandbox, make_sandbox
 from wmrl_envs.execution.recorded.store import CachedSandbox, ExecutionStore, NotRecorded
-from wmrl_envs.outcome import Execution, ExecutionStatus
+from wmrl_envs.outcome import Execution, ExecutionStatus, RecordedGrade
 
 
 class CountingSandbox(Sandbox):
@@ -239,3 +239,10 @@ def test_the_factory_wraps_the_real_sandbox(environment, data_dir, tmp_path):
         code = "import time\nprint(time.time())"
         assert box.run(code, data_dir, LIMITS).stdout == box.run(code, data_dir, LIMITS).stdout
         assert box.tier in ("namespaces", "landlock")
+
+
+def test_a_grade_that_was_recorded_comes_back_as_one(store, data_dir):
+    graded = Execution(ExecutionStatus.OK, 0, graded=RecordedGrade(error="Kind: why", feedback="told so"))
+    job = Job("a", data_dir, LIMITS)
+    store.put(job, "lock", graded)
+    assert store.get(job, "lock").graded == graded.graded

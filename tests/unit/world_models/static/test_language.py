@@ -110,8 +110,8 @@ RIGHT = [
 def test_what_certainly_raises_is_named(predict, code):
     outcome = predict(before=code)
     assert outcome.status is ExecutionStatus.AGENT_ERROR
-    assert outcome.details["error_type"] == RAISES[code]
-    assert 2 <= outcome.details["error_line"] <= 6 + code.count("\n")
+    assert outcome.error_type == RAISES[code]
+    assert 2 <= outcome.error_line <= 6 + code.count("\n")
 
 
 @pytest.mark.parametrize("code", RIGHT)
@@ -131,7 +131,7 @@ def test_what_may_run_passes(predict, code):
     ],
 )
 def test_what_goes_wrong_after_the_fit(predict, code, error):
-    assert predict(after=code).details["error_type"] == error
+    assert predict(after=code).error_type == error
 
 
 @pytest.mark.parametrize("code", ["print(m.classes_)", "print(m.predict(T[:1]))", "print(m.predict_proba(T)[:, 1])"])
@@ -185,4 +185,4 @@ def test_fits_in_a_loop_cost_as_often_as_it_runs(predict):
 )
 def test_the_file_a_whole_script_leaves(index, ending, error):
     outcome = StaticWorldModel(index=index).predict([program(SCRIPT.format(ending))], [script()])[0]
-    assert outcome.details["error_type"] == error
+    assert outcome.error_type == error

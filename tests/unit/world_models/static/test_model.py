@@ -51,7 +51,7 @@ def test_it_is_an_outcome_model_and_answers_for_each_solution(model):
 def test_a_working_program_passes(model, code):
     outcome = predict(model, code)
     assert outcome.status is ExecutionStatus.OK
-    assert outcome.details["p_valid"] > 0.8
+    assert outcome.p_valid > 0.8
     assert "Submission successful" in outcome.feedback
 
 
@@ -89,15 +89,15 @@ def test_a_broken_program_fails_with_the_error_that_execution_would_give(model, 
     assert code != LINEAR
     outcome = predict(model, code)
     assert outcome.status is ExecutionStatus.AGENT_ERROR, outcome.details["verdicts"]
-    assert outcome.details["error_type"] == kind
+    assert outcome.error_type == kind
     assert words in outcome.feedback
     assert outcome.score < 0.1
-    assert code.splitlines()[outcome.details["error_line"] - 1].strip() in outcome.feedback
+    assert code.splitlines()[outcome.error_line - 1].strip() in outcome.feedback
 
 
 def test_the_first_failure_in_order_is_the_one_reported(model):
     code = LINEAR.replace("m.fit(X, y)", "m.fit(T, y)\nprint(X['nothing'])")
-    assert predict(model, code).details["error_type"] == "ValueError"
+    assert predict(model, code).error_type == "ValueError"
 
 
 def test_learning_moves_quality_towards_executed_scores(model):
@@ -111,17 +111,17 @@ def test_learning_moves_quality_towards_executed_scores(model):
 def test_a_rule_that_is_wrong_loses_its_weight(model):
     wrong = LINEAR.replace("(a, num)", "('passthrough', num)")
     context = tabular()
-    before = predict(model, wrong, context).details["p_valid"]
+    before = predict(model, wrong, context).p_valid
     model.update([program(wrong)] * 30, [context] * 30, [executed()] * 30)
-    assert predict(model, wrong, context).details["p_valid"] > max(0.5, before)
+    assert predict(model, wrong, context).p_valid > max(0.5, before)
 
 
 def test_slow_programs_are_learnt_from_timeouts(model):
     code = GOOD.replace("HistGradientBoostingClassifier()", "HistGradientBoostingClassifier(max_iter=300)")
     context = tabular(timeout_s=2.0)
-    before = predict(model, code, context).details["p_valid"]
+    before = predict(model, code, context).p_valid
     model.update([program(code)] * 10, [context] * 10, [executed(ExecutionStatus.TIMEOUT)] * 10)
-    assert predict(model, code, context).details["p_valid"] < before
+    assert predict(model, code, context).p_valid < before
 
 
 def test_state_survives_json_bit_for_bit(model, index):
@@ -214,7 +214,7 @@ def test_a_limit_that_says_nothing_is_no_limit(model, timeout_s):
 def test_five_thousand_columns(model):
     columns = [f"c{i}" for i in range(5000)]
     context = tabular(names={"num": columns, "cat": [], "nan": []})
-    assert predict(model, LINEAR, context).details["p_valid"] > 0.8
+    assert predict(model, LINEAR, context).p_valid > 0.8
 
 
 def test_no_code_is_a_failure_that_says_why(model):
@@ -226,7 +226,7 @@ def test_no_code_is_a_failure_that_says_why(model):
 def test_a_lock_restricts_what_can_be_imported(index):
     model = StaticWorldModel(sandbox_lock={"numpy": "2.4.6", "pandas": "3.1.1"})
     outcome = model.predict([program(LINEAR)], [tabular()])[0]
-    assert outcome.details["error_type"] == "ModuleNotFoundError"
+    assert outcome.error_type == "ModuleNotFoundError"
 
 
 @pytest.mark.parametrize("lock", ["/nowhere/requirements.txt"])
@@ -272,8 +272,8 @@ def test_a_working_whole_script_passes(model):
 )
 def test_broken_whole_scripts_fail(model, old, new, kind):
     outcome = predict(model, SCRIPT.replace(old, new), script())
-    assert outcome.details["error_type"] == kind
-    assert outcome.details["p_valid"] < 0.5
+    assert outcome.error_type == kind
+    assert outcome.p_valid < 0.5
 
 
 PICTURES = {"num": [], "cat": [], "date": [], "nan": [], "image": (28, 28), "target_kind": "multi"}
@@ -297,12 +297,12 @@ def test_pictures_are_arrays(model, line, kind):
         f"from sklearn.linear_model import LogisticRegression\n{line}\nm = LogisticRegression().fit(X, y)\nsave(m.predict(T))\n"
     )
     outcome = predict(model, code, tabular("accuracy", category="image", names=PICTURES))
-    assert outcome.details["error_type"] == kind
+    assert outcome.error_type == kind
 
 
 def test_a_copy_of_a_frame_has_columns_of_its_own(model):
     code = LINEAR.replace("m.fit(X, y)", "Z = X.copy()\nZ['new'] = 1\nX['new'] + 1\nm.fit(X, y)")
-    assert predict(model, code).details["error_type"] == "KeyError"
+    assert predict(model, code).error_type == "KeyError"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ m.fit(X, y)
 save(m.predict_proba(T))
 """
     outcome = predict(model, code, tabular(names={"num": ["age"], "text": ["note"]}))
-    assert outcome.details["error_type"] == "TypeError"
+    assert outcome.error_type == "TypeError"
     dense = code.replace("TfidfVectorizer()", "make_pipeline(TfidfVectorizer(), TruncatedSVD(5))").replace(
         "from sklearn.feature", "from sklearn.decomposition import TruncatedSVD\nfrom sklearn.feature"
     )
@@ -348,4 +348,4 @@ m.fit(X, y)
 save(m.predict_proba(T))
 """
     outcome = predict(model, code, tabular(names={"levels": levels}))
-    assert (outcome.details["error_type"] == "TypeError") is fails
+    assert (outcome.error_type == "TypeError") is fails

@@ -10,6 +10,7 @@ from typing import Any
 
 from wmrl_envs.context import TaskContext
 from wmrl_envs.outcome import Solution
+from wmrl_envs.tasks import scaffold
 from wmrl_envs.world_models.static.cost import estimate_cpu_s
 from wmrl_envs.world_models.static.features import describe_program
 from wmrl_envs.world_models.static.index.api import ApiIndex
@@ -19,7 +20,6 @@ from wmrl_envs.world_models.static.rules.submission import metric_family
 from wmrl_envs.world_models.static.values import UNKNOWN, Column, Const, Data, Finding, Ref, Seq
 
 MAX_CODE = 200_000  # characters; longer programs are not read (and pass with low confidence)
-SCAFFOLD_NAMES = ("X", "T", "y", "num", "cat", "text", "date", "np", "pd", "os", "warnings", "make_pipeline", "cols", "save")
 ALWAYS = ("DATA_DIR", "SUBMISSION_PATH")
 
 
@@ -53,7 +53,7 @@ def analyze(solution: Solution, context: TaskContext, index: ApiIndex) -> Analys
     if read is None:
         return Analysis(read=False)
     tree, used = read
-    given = context.scaffold_names.get("names", SCAFFOLD_NAMES) if context.scaffold == "sklearn" else ()
+    given = context.scaffold_names.get("names", scaffold.NAMES) if context.scaffold == "sklearn" else ()
     findings = undefined_names(tree, used, frozenset((*ALWAYS, *given)))
     names, rows = _scope(context)
     run = Interpreter(context, index, names, rows)
