@@ -9,12 +9,14 @@ import numpy as np
 
 from wmrl_envs.correction.audit import Action, AnchorAudit
 from wmrl_envs.correction.fuse import FusionWeight, fusion_weights
+from wmrl_envs.correction.moments import PairWindow
 from wmrl_envs.correction.pool import AnchorPool
-from wmrl_envs.correction.recalibrate import Direction, Recalibrator
-from wmrl_envs.correction.scores import ScoreRange, check_scores
+from wmrl_envs.correction.recalibrate import FITTED, Direction, Recalibrator
+from wmrl_envs.correction.rules import Batch, control_variate, doubly_robust, frozen, inverse_variance
+from wmrl_envs.correction.scores import ScoreRange, check_number, check_scores, per_pair
 from wmrl_envs.errors import InvalidInput
 
-Fusion = Literal["ivw", "cv", "auto", "none"]
+Fusion = Literal["ivw", "cv", "dr", "auto", "none"]
 
 
 class Corrector:
@@ -24,8 +26,10 @@ class Corrector:
         min_pairs, refit_every, direction, levels, score_range, per_task, two_stage: see `Recalibrator`.
         window, w_max: see `FusionWeight`.
         debias: calibrate predictions. denoise: weight anchors by rho (False: rho is 1).
-        fusion: "ivw" (Equation 5), "cv" (control variate: unbiased however wrong the world model), "auto" (whichever has
-            the lower estimated mean squared error) or "none" (plain mean over groups).
+        fusion: "ivw" (Equation 5), "cv" (control variate: unbiased over the draw however wrong the world model, if anchors' episodes
+            come from the same distribution as the others), "dr" (doubly robust, its correction shrunk), "auto" (ivw or cv, whichever
+            has the lower estimated mean squared error) or "none" (plain mean over groups).
+        noise: standard deviation of what two predictions of one solution differ by, for "auto"; 0 for deterministic world models.
         prequential: residuals by the map as it was before their pair; False: by the map refitted with it, which flatters the
             residual noise and so rho (for comparison).
         audit: keep an `AnchorAudit`.
@@ -55,6 +59,7 @@ class Corrector:
         two_stage: bool = False,
         prequential: bool = True,
         audit: bool = True,
+        noise: float = 0.0,
     ):
         if fusion not in get_args(Fusion):
             raise InvalidInput(f"fusion={fusion!r}: expected one of {', '.join(get_args(Fusion))}.")
@@ -62,7 +67,9 @@ class Corrector:
         self.recalibrator = Recalibrator(
             min_pairs, refit_every, direction, levels, score_range, per_task=per_task, two_stage=two_stage
         )
-        self.fusion_weight = FusionWeight(min_pairs, window, w_max)
+        self.fusion_weight = FusionWeight(min_pairs, window, w_max, centred=True)
+        self.by_solution = PairWindow(window)  # residuals of single solutions, for the log
+        self.noise = check_number("noise", noise, 0.0)
         self.audit = AnchorAudit(window) if audit else None
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -112,21 +119,43 @@ class Corrector:
             return check_scores(predicted, "predicted", self.score_range).copy()
         return self.recalibrator.transform(predicted, tasks)
 
-    def observe(self, predicted: Any, true: Any, *, group: Any, task: Any = None) -> None:
+    def observe(
+        self, predicted: Any, true: Any, *, group: Any, task: Any = None, episodes: tuple[Any, Any] | None = None
+    ) -> None:
         """Take in the pairs of anchor groups: residual by the map as of before them, then pool, then refit if due.
 
+        The map is fitted to the pairs it is applied to. The noise (eta2), the rule "auto" and the audit look at what the gradient
+        sees, episodes: where an episode has several pairs, its score is not one of them (the best of four noisy predictions is
+        biased even if each is not).
+
         Args:
-            predicted, true: raw predicted and true scores, shape (n,) or (groups, n). Pairs whose execution failed for
-                reasons of ours must be left out by the caller.
-            group, task: one for all, one a group or one a pair. Group ids are unique to one group of trajectories.
+            predicted: raw predicted scores of solutions, shape (n,) or (groups, n). Pairs whose execution failed for reasons of
+                ours must be left out by the caller.
+            true: true scores, same shape.
+            group: one for all, one a group or one a pair; ids are unique to one group of trajectories.
+            task: likewise.
+            episodes: (calibrated, true) scores of the episodes, each of shape (k,) for one group; default: the pairs are episodes.
+
+        Raises:
+            InvalidInput: scores out of range, or unequal numbers of them; nothing is taken in.
         """
         was_ready = self.ready
+        if episodes is not None:
+            calibrated, worth = (check_scores(x, "episode", self.score_range) for x in episodes)
+            if calibrated.shape != worth.shape or (np.ndim(group) != 0 and group is not None):
+                raise InvalidInput(
+                    f"episodes of {calibrated.size} calibrated and {worth.size} true scores with group={group!r:.60}: expected one of "
+                    "each an episode, of one group at a time."
+                )
         residuals = self.recalibrator.update(predicted, true, group, task)
         real = np.asarray(true, dtype=float)
         if not self.debias:
             residuals = np.asarray(predicted, dtype=float) - real
         elif not self.prequential:
             residuals = self.recalibrator.transform(predicted, task) - real
+        self.by_solution.add(residuals.ravel(), real.ravel(), per_pair(group, real.shape))
+        if episodes is not None:
+            residuals, real = calibrated - worth, worth
         self.fusion_weight.update(residuals, real, group)
         if self.audit is not None:
             self.audit.update(real + residuals, real, group=group, task=task, watch=was_ready)
@@ -144,59 +173,107 @@ class Corrector:
         tasks: Any = None,
         propensity: Any = None,
         freeze: bool = False,
+        calibrated: Any = None,
+        known: Any = None,
+        executed: Any = None,
+        lost: Any = (),
     ) -> np.ndarray:
         """Weighted advantages C, so that the fused gradient is (1/n) sum over groups k and members i of C_ki grad log pi(tau_ki).
 
-        Every fusion rule is a weighted sum of score terms, so none needs a second backward pass.
-
         Args:
             predicted: raw predicted scores, shape (m, n): m groups of n trajectories.
-            true: true scores, shape (m, n); read on anchor groups only (NaN elsewhere).
-            is_anchor: shape (m,). tasks: shape (m,), for the per-task map.
-            propensity: shape (m,), the probabilities `AnchorSchedule.draw` returned; needed by the control variate to
-                stay unbiased when they differ between groups.
-            freeze: leave the world-model groups out (what the audit's action "freeze" means).
+            true: true scores, shape (m, n); read where they are known (NaN elsewhere).
+            is_anchor: groups that were really executed as a whole, shape (m,).
+            tasks: shape (m,), for the per-task map.
+            propensity: probability with which each group (m,), or member (m, n), was to be executed, as drawn; needed by the
+                control variate and the doubly robust rule to stay unbiased. Leave it out where anchors land in other batches than
+                they were drawn for (deferred anchors): then the rules normalise by what landed.
+            freeze: only what was executed counts (what the audit's action "freeze" means).
+            calibrated: shape (m, n), where the caller has mapped the scores already (the mean over turns of mapped scores is not
+                the map of the mean); default: the map applied to `predicted`.
+            known: members whose true score is known although their group is no anchor, shape (m, n): remembered from earlier
+                executions, or executed inside their group.
+            executed: of the `known`, those that this batch's draw executed, shape (m, n); default: none.
+            lost: propensities of the groups that were drawn as anchors and lost.
 
         Returns:
             Shape (m, n); each row sums to 0.
         """
+        batch = self._batch(predicted, true, is_anchor, tasks, propensity, calibrated, known, executed, lost)
+        if freeze:
+            return frozen(batch)
+        rule = self._rule(batch.anchored, batch.calibrated.shape[1])
+        if rule == "cv":
+            return control_variate(batch, self.fusion_weight.control_coefficient)
+        if rule == "dr":
+            return doubly_robust(batch, self._shrinkage(batch))
+        return inverse_variance(batch, self.rho)
+
+    def _batch(
+        self,
+        predicted: Any,
+        true: Any,
+        is_anchor: Any,
+        tasks: Any,
+        propensity: Any,
+        calibrated: Any,
+        known: Any,
+        executed: Any,
+        lost: Any,
+    ) -> Batch:
         mask = _mask(is_anchor)
-        cal = np.atleast_2d(self.calibrate(predicted, tasks))
+        if calibrated is None:
+            calibrated = self.calibrate(predicted, tasks)
+        cal = np.atleast_2d(check_scores(calibrated, "calibrated", self.score_range))
         try:
             real = np.atleast_2d(np.asarray(true, dtype=float))
         except (TypeError, ValueError):
             raise InvalidInput(
                 f"true={true!r:.100}: expected numbers of the shape of predicted {cal.shape}, NaN where not known."
             ) from None
-        share = None if propensity is None else _propensities(propensity, mask)
         if cal.ndim != 2 or cal.shape != real.shape or mask.shape != cal.shape[:1]:
             raise InvalidInput(
                 f"predicted {cal.shape}, true {real.shape}, is_anchor {mask.shape}: expected (m, n), (m, n) and (m,)."
             )
         check_scores(real[mask], "true score on anchor groups", self.score_range)
-        a_wm = cal - cal.mean(axis=1, keepdims=True)
-        a_real = np.zeros_like(a_wm)
-        a_real[mask] = real[mask] - real[mask].mean(axis=1, keepdims=True)
-        if freeze:
-            return np.where(mask[:, None], a_real, 0.0) / max(int(mask.sum()), 1)
-        if self._rule(mask, cal.shape[1]) == "cv":
-            return self._control_variate(a_wm, a_real, mask, share)
-        return self.weights(mask)[:, None] * np.where(mask[:, None], a_real, a_wm)
+        inside = np.zeros(cal.shape, bool) if known is None else _members(known, cal.shape, "known")
+        drawn = np.zeros(cal.shape, bool) if executed is None else _members(executed, cal.shape, "executed")
+        check_scores(real[inside], "true score of known members", self.score_range)
+        all_known = inside | drawn | mask[:, None]
+        check_scores(real[all_known], "true score of executed members", self.score_range)
+        share = None if propensity is None else _propensities(propensity, mask, drawn)
+        gone = check_scores(lost, "lost", (0.0, 1.0))
+        return Batch(
+            cal, np.where(all_known, real, 0.0), mask, all_known, inside & ~drawn & ~mask[:, None], share,
+            tuple(gone[gone > 0].tolist()),
+        )  # fmt: skip
 
-    def _control_variate(self, a_wm: np.ndarray, a_real: np.ndarray, mask: np.ndarray, propensity: Any) -> np.ndarray:
-        """G = mean_E(g_E - lam g_WM) + lam mean_all(g_WM) as coefficients; `lam` comes from past pairs only."""
-        m = len(mask)
-        if not mask.any():
-            return a_wm / m
-        lam = self.fusion_weight.control_coefficient
-        share = np.full(m, 1 / mask.sum()) if propensity is None else 1 / (m * np.where(mask, propensity, 1.0))
-        return lam * a_wm / m + np.where(mask[:, None], share[:, None] * (a_real - lam * a_wm), 0.0)
+    def _shrinkage(self, batch: Batch) -> float:
+        """Lam of the doubly robust rule: the weight of the correction with the lowest estimated squared error.
+
+        With weight lam the systematic part of the error (mean square b2) stays by (1 - lam)^2, and the draw adds
+        lam^2 (1/p - 1) s2 / a for a executed members, each drawn with probability p, of residual variance s2 within groups.
+        """
+        executed = batch.known & ~batch.remembered
+        a = int(executed.sum())
+        if a == 0:
+            return 0.0
+        p = float(executed.mean()) if batch.propensity is None else float(batch.propensity[executed].mean())
+        pairs = self.fusion_weight.pairs
+        s2 = pairs.residual_variance()
+        if not self.ready or s2 <= 0:
+            return p
+        b2 = pairs.systematic_residual2()
+        variance = max(1 / p - 1, 0.0) * s2 / a
+        return float(np.clip(b2 / (b2 + variance) if b2 + variance > 0 else p, p, 1.0))
 
     def _rule(self, mask: np.ndarray, n: int) -> str:
         """The rule in force: for "auto" the one with the lower estimated squared error of this batch's gradient.
 
-        In units of the gradient variance one unit of score variance causes: noise averages over the n members and the
-        groups, the systematic part of the residual does not.
+        In units of the gradient variance one unit of score variance causes: noise averages over the n members and the groups, the
+        systematic part of the residual does not. A world model that gives the same solution the same score every time has no
+        noise: the whole of its residual within groups is systematic, be it a bend of the scores or a wrong order. `noise` is what
+        is taken off.
         """
         if self.fusion != "auto":
             return self.fusion
@@ -206,7 +283,8 @@ class Corrector:
         true, (calibrated, covariance) = pairs.true_variance(), pairs.calibrated_moments()
         weights = self.weights(mask)
         mse_ivw = ((weights[mask] ** 2).sum() * true + (weights[~mask] ** 2).sum() * calibrated) / n
-        mse_ivw += weights[~mask].sum() ** 2 * pairs.systematic_residual2()
+        systematic = max(pairs.systematic_residual2(), pairs.residual_variance() - self.noise**2)
+        mse_ivw += weights[~mask].sum() ** 2 * systematic
         lam = self.fusion_weight.control_coefficient
         mse_cv = (true / a - (1 / a - 1 / m) * (2 * lam * covariance - lam**2 * calibrated)) / n
         return "cv" if mse_cv < mse_ivw else "ivw"
@@ -216,8 +294,11 @@ class Corrector:
         """The scalars to log; a quantity not known yet is absent."""
         out = {"rho": self.rho, "n_pairs": float(self.n_pairs), "ready": float(self.ready), "fits": float(self.recalibrator.n_fits),
                "fell_back": float(self.recalibrator.fell_back), "control_coefficient": self.fusion_weight.control_coefficient}  # fmt: skip
-        known = {"eta2": self.eta2, "eta2_cal": self.eta2_cal}
+        known = {"eta2": self.eta2, "eta2_cal": self.eta2_cal, "eta2_solutions": self.by_solution.eta2()}
         out |= {key: value for key, value in known.items() if value is not None}
+        out |= {f"map_{name}": float(self.debias and self.recalibrator.in_use == name) for name in FITTED}
+        if self.recalibrator.choice is not None:
+            out |= {f"map_{key}": value for key, value in self.recalibrator.choice.metrics().items()}
         if self.audit is not None:
             out |= {f"audit_{key}": value for key, value in self.audit.metrics().items()}
         return out
@@ -225,7 +306,7 @@ class Corrector:
     def state_dict(self) -> dict[str, Any]:
         """Everything learned, JSON-able; `load_state_dict` of a corrector built with the same arguments restores it exactly."""
         return {"recalibrator": self.recalibrator.state_dict(), "fusion_weight": self.fusion_weight.state_dict(),
-                "audit": None if self.audit is None else self.audit.state_dict()}  # fmt: skip
+                "by_solution": self.by_solution.state_dict(), "audit": None if self.audit is None else self.audit.state_dict()}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`.
@@ -237,6 +318,8 @@ class Corrector:
         try:
             loaded.recalibrator.load_state_dict(state["recalibrator"])
             loaded.fusion_weight.load_state_dict(state["fusion_weight"])
+            if "by_solution" in state:  # not in version 0.1
+                loaded.by_solution.load_state_dict(state["by_solution"])
             if loaded.audit is not None and state["audit"] is not None:
                 loaded.audit.load_state_dict(state["audit"])
             low, high = self.score_range or (-1e6, 1e6)
@@ -257,11 +340,22 @@ def _mask(is_anchor: Any) -> np.ndarray:
     return mask.astype(bool)
 
 
-def _propensities(propensity: Any, mask: np.ndarray) -> np.ndarray:
-    """The probability with which each group was to be an anchor."""
+def _members(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    found = np.asarray(values)
+    if found.shape != shape or found.dtype != bool:
+        raise InvalidInput(f"{name} of shape {found.shape} and type {found.dtype}: expected True or False, shape {shape}.")
+    return found
+
+
+def _propensities(propensity: Any, mask: np.ndarray, executed: np.ndarray) -> np.ndarray:
+    """The probability with which each member was to be executed, shape (m, n)."""
     share = check_scores(propensity, "propensity", (0.0, 1.0))
-    if share.shape != mask.shape:
-        raise InvalidInput(f"propensity of shape {share.shape}: expected {mask.shape}, one a group.")
-    if (share[mask] == 0).any():
-        raise InvalidInput(f"propensity={share.tolist()}: an anchor group cannot have had probability 0.")
-    return share
+    if share.shape == mask.shape:
+        share = np.repeat(share[:, None], executed.shape[1], axis=1)
+    if share.shape != executed.shape:
+        raise InvalidInput(
+            f"propensity of shape {share.shape}: expected {mask.shape}, one a group, or {executed.shape}, one a member."
+        )
+    if (share[mask[:, None] | executed] == 0).any():
+        raise InvalidInput(f"propensity={share.tolist()!r:.200}: what was executed cannot have had probability 0.")
+    return np.where(share > 0, share, 1.0)

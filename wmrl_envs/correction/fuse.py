@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from wmrl_envs.correction.moments import PairWindow
+from wmrl_envs.correction.moments import NO_SPREAD, PairWindow
 from wmrl_envs.correction.scores import check_number, check_positive, check_scores, per_pair
 from wmrl_envs.errors import InvalidInput
-
-_NO_SPREAD = 1e-9  # a variance of true scores below this is no yardstick
 
 
 def fuse(g_anchor_sum: Any, g_wm_sum: Any, n_anchor: int, n_wm: int, rho: float) -> Any:
@@ -49,7 +47,8 @@ class FusionWeight:
 
     eta2 is the mean squared residual over the latest `window` pairs divided by the mean within-group variance of
     their true scores (groups of one: by the variance of the true scores in the window). A window whose true scores do
-    not vary has no yardstick, so eta2 keeps its last value. eta2_cal is eta2 at the end of warm-up.
+    not vary has no yardstick, so eta2 keeps its last value. eta2_cal is eta2 at the end of warm-up. `centred`: residuals less
+    their group's mean, since an error that all members share cancels in every advantage (the `Corrector` does so).
 
     >>> weight = FusionWeight(min_pairs=4)
     >>> weight.update([0.1, -0.1], [0.0, 1.0], group="a"); weight.rho
@@ -58,8 +57,9 @@ class FusionWeight:
     2.0
     """
 
-    def __init__(self, min_pairs: int = 200, window: int = 512, w_max: float = 4.0):
+    def __init__(self, min_pairs: int = 200, window: int = 512, w_max: float = 4.0, *, centred: bool = False):
         check_positive(min_pairs=min_pairs, window=window)
+        self.centred = centred
         self.min_pairs, self.w_max = min_pairs, check_number("w_max", w_max, 1.0)
         self.eta2: float | None = None
         self.eta2_cal: float | None = None
@@ -74,8 +74,11 @@ class FusionWeight:
             return
         self.pairs.add(e.ravel(), t.ravel(), per_pair(group, e.shape))
         yardstick = self.pairs.true_variance()
-        if yardstick >= _NO_SPREAD:
-            self.eta2 = self.pairs.mean_squared_residual() / yardstick
+        if yardstick >= NO_SPREAD:
+            error = (
+                self.pairs.residual_variance() if self.centred and self.pairs.grouped else self.pairs.mean_squared_residual()
+            )
+            self.eta2 = error / yardstick
             if self.eta2_cal is None and self.n_pairs >= self.min_pairs:
                 self.eta2_cal = self.eta2
 
@@ -98,7 +101,7 @@ class FusionWeight:
         if self.eta2_cal is None:
             return 1.0
         variance, covariance = self.pairs.calibrated_moments()
-        return float(np.clip(covariance / variance, 0.0, 1.0)) if variance >= _NO_SPREAD else 1.0
+        return float(np.clip(covariance / variance, 0.0, 1.0)) if variance >= NO_SPREAD else 1.0
 
     def state_dict(self) -> dict[str, Any]:
         return {"eta2": self.eta2, "eta2_cal": self.eta2_cal, "pairs": self.pairs.state_dict()}

@@ -9,6 +9,8 @@ import numpy as np
 
 from wmrl_envs.errors import InvalidInput
 
+NO_SPREAD = 1e-9  # a variance of true scores below this is no yardstick
+
 
 class PairWindow:
     """The latest `size` pairs (residual, true score, group) in a ring, O(1) insertion.
@@ -47,9 +49,27 @@ class PairWindow:
             group, size = np.zeros(n, dtype=np.int64), np.array([n])
         return self._residual[:n], self._true[:n], group, size
 
+    @property
+    def grouped(self) -> bool:
+        """Whether any group has two members or more in the window."""
+        n = min(self.n_seen, self.size)
+        return n > 0 and int(np.bincount(self._group[:n] - self._group[:n].min()).max()) > 1
+
     def mean_squared_residual(self) -> float:
         e = self._residual[: min(self.n_seen, self.size)]
         return float(e @ e) / len(e)
+
+    def residual_variance(self) -> float:
+        """Mean within-group variance of the residuals: what of them reaches an advantage."""
+        e, _, group, size = self._rows()
+        return self._covariance(e, e, group, size)
+
+    def eta2(self) -> float | None:
+        """Mean squared residual over the within-group variance of the true scores; None without spread."""
+        if self.n_seen == 0:
+            return None
+        yardstick = self.true_variance()
+        return self.mean_squared_residual() / yardstick if yardstick >= NO_SPREAD else None
 
     def true_variance(self) -> float:
         """Mean within-group variance of the true scores."""

@@ -98,7 +98,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(path, value):
 def test_a_map_that_is_no_map_is_refused(vertices):
     corrector = fitted()
     state = json.loads(json.dumps(corrector.state_dict()))
-    xy = state["recalibrator"]["map"]["vertices"]
+    xy = state["recalibrator"]["maps"]["inverse"]["vertices"]
     xy[1] = list(np.interp(np.linspace(0, 1, len(xy[0])), [0, 1], vertices))
     with pytest.raises(ValueError, match="No state of a Corrector"):
         corrector.load_state_dict(state)

@@ -174,12 +174,26 @@ def test_freeze_leaves_the_world_model_groups_out():
 @pytest.mark.parametrize(("bias", "anchors", "m", "rule"), [(0.0, 1, 8, "ivw"), (0.8, 16, 64, "cv")])
 def test_auto_takes_the_rule_with_the_lower_estimated_error(bias, anchors, m, rule):
     sigma = 0.02 if bias else 0.3
-    corrector = Corrector(min_pairs=64, fusion="auto", debias=False)
+    corrector = Corrector(min_pairs=64, fusion="auto", debias=False, noise=sigma)
     rng = np.random.default_rng(1)
     for g in range(64):
         true = rng.random(8)
         corrector.observe(np.clip((1 - bias) * true + sigma * rng.normal(size=8), 0, 1), true, group=g)
     assert corrector._rule(np.arange(m) < anchors, 8) == rule
+
+
+def test_auto_sees_an_error_of_the_order():
+    """A deterministic model that orders solutions wrongly but is right on average at every true score."""
+    corrector, noisy = (Corrector(min_pairs=64, fusion="auto", debias=False, noise=noise) for noise in (0.0, 0.3))
+    rng = np.random.default_rng(1)
+    for g in range(64):
+        true = rng.uniform(0.2, 0.8, 8)
+        predicted = np.clip(true + 0.3 * rng.choice([-1, 1], 8), 0, 1)
+        for one in (corrector, noisy):
+            one.observe(predicted, true, group=g)
+    mask = np.arange(64) < 16
+    assert corrector._rule(mask, 8) == "cv"
+    assert noisy._rule(mask, 8) == "ivw"
 
 
 def test_an_anchor_group_without_its_true_scores_is_refused():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from wmrl_envs.correction import Recalibrator, recalibrate
-from wmrl_envs.correction.recalibrate import inverse_map
+from wmrl_envs.correction.maps import inverse_map
 
 
 def distorted(true, sigma=0.0, rng=None):
@@ -56,8 +56,74 @@ def test_a_level_seen_once_cannot_bend_its_neighbours():
     assert recalibrate(predicted, true, [0.4])[0] == pytest.approx(0.3, abs=0.02)
 
 
-def test_predictions_outside_the_fitted_range_are_clipped():
-    assert recalibrate([0.4, 0.6], [0.2, 0.8], [0.0, 1.0]).tolist() == pytest.approx([0.2, 0.8])
+@pytest.mark.parametrize("direction", ["inverse", "regression"])
+def test_predictions_beyond_the_outer_vertices_keep_their_order_inside_the_range(direction):
+    predicted, true = np.linspace(0.4, 0.6, 40), np.linspace(0.2, 0.8, 40)
+    below, above = (
+        recalibrate(predicted, true, [0.0, 0.2, 0.3, 0.35], direction),
+        recalibrate(predicted, true, [0.65, 0.8, 1.0], direction),
+    )
+    assert (np.diff(below) > 0).all()
+    assert (np.diff(above) > 0).all()
+    assert (below[0], above[-1]) == pytest.approx((0.0, 1.0))
+
+
+def test_beyond_a_plateau_the_slope_of_the_whole_map_goes_on():
+    predicted, true = [0.2, 0.4, 0.6, 0.7], [0.1, 0.5, 0.5, 0.5]
+    out = recalibrate(predicted, true, [0.7, 0.8, 0.9], "regression")
+    assert (np.diff(out) > 0).all()
+
+
+def test_a_map_without_a_range_goes_on_with_its_last_slope():
+    f = Recalibrator(min_pairs=4, score_range=None, direction="regression")
+    f.update([0.0, 1.0, 2.0, 3.0], [0.0, 2.0, 4.0, 6.0])
+    assert f.transform([5.0, -1.0]).tolist() == pytest.approx([10.0, -2.0])
+
+
+def feed(f, distortion, sigma, groups=120, seed=0):
+    rng = np.random.default_rng(seed)
+    for g in range(groups):
+        true = rng.random(8)
+        f.update(np.clip(distortion(true) + sigma * rng.normal(size=8), 0, 1), true, group=g)
+    return f
+
+
+def test_auto_takes_a_map_where_predictions_are_bent():
+    f = feed(Recalibrator(min_pairs=48, direction="auto"), lambda r: 0.4 + 0.3 * r**2, 0.01)
+    assert f.in_use in ("inverse", "regression")
+    assert f.transform([0.4, 0.7]) == pytest.approx([0.0, 1.0], abs=0.12)
+
+
+def test_auto_takes_no_map_where_predictions_are_right():
+    f = feed(Recalibrator(min_pairs=48, direction="auto"), lambda r: r, 0.02)
+    assert f.in_use == "none"
+    assert f.transform([0.1, 0.9]).tolist() == [0.1, 0.9]
+
+
+def test_auto_never_inverts_noise():
+    """Predictions that are nearly all noise: the inverse map makes their advantages worse, the regression map shrinks them."""
+    f = feed(Recalibrator(min_pairs=48, direction="auto"), lambda r: 0.3 + 0.4 * r, 0.3)
+    assert f.in_use == "regression"
+
+
+def test_autos_choice_survives_json_and_goes_on_alike():
+    a = feed(Recalibrator(min_pairs=48, direction="auto"), lambda r: 0.4 + 0.3 * r**2, 0.05)
+    b = Recalibrator(min_pairs=48, direction="auto")
+    b.load_state_dict(json.loads(json.dumps(a.state_dict())))
+    for f in (a, b):
+        feed(f, lambda r: r, 0.05, groups=40, seed=1)
+    assert json.dumps(a.state_dict()) == json.dumps(b.state_dict())
+    assert a.in_use == b.in_use
+
+
+def test_the_state_of_version_0_1_is_still_read():
+    f = feed(Recalibrator(min_pairs=48), lambda r: 0.4 + 0.3 * r, 0.02)
+    old = f.state_dict()
+    old["map"], old["task_maps"] = old.pop("maps")["inverse"], []
+    del old["choice"]
+    again = Recalibrator(min_pairs=48)
+    again.load_state_dict(json.loads(json.dumps(old)))
+    assert again.transform([0.3, 0.5]).tolist() == f.transform([0.3, 0.5]).tolist()
 
 
 @pytest.mark.parametrize("predicted", [np.full(200, 0.5), np.linspace(1, 0, 200)])
