@@ -32,8 +32,10 @@ from wmrl_train.config import Config, load_config
 from wmrl_train.engines.transformers import TransformersEngine
 from wmrl_train.run.rundir import RunDirectory
 from wmrl_train.training import build as assemble
+from wmrl_train.training.build import text_parts
+from wmrl_train.training.parts import Parts
 from wmrl_train.training.simulation import Durations, simulate
-from wmrl_train.training.trainer import Parts, Trainer
+from wmrl_train.training.trainer import Trainer
 
 RATIO = 4.0  # seconds of an execution over those of a step
 LAGS = (0, 1, 4)
@@ -84,7 +86,7 @@ def sleeping(overrides: list[str], execution_s: float) -> Iterator[tuple[Config,
         f"rollout.group_size={GROUP_SIZE}", "rollout.max_new_tokens=4", "agent.name=program", "tasks.max_turns=1", "correction.min_pairs=8",
     ]  # fmt: skip
     model, tokenizer = tiny_model()
-    parts = Parts(
+    parts = text_parts(
         model, tokenizer, SleepingEngine(model, tokenizer), ToyAgent(tokenizer), lambda task: ToyEnv(task, delay_s=execution_s),
         FakeWorldModel(), ["a", "b", "c"], execution_workers=64,
     )  # fmt: skip

@@ -58,7 +58,8 @@ def ours(steps: int, groups: int, folder: Path) -> list[dict[str, float]]:
     from wmrl_train.engines.models import model_path
     from wmrl_train.engines.transformers import TransformersEngine, load_model
     from wmrl_train.run.rundir import RunDirectory
-    from wmrl_train.training.trainer import Parts, Trainer
+    from wmrl_train.training.build import text_parts
+    from wmrl_train.training.trainer import Trainer
 
     class Story(ExecutableEnv):
         """One turn, executed by the reward function."""
@@ -105,7 +106,9 @@ def ours(steps: int, groups: int, folder: Path) -> list[dict[str, float]]:
     )  # fmt: skip
     run = RunDirectory(config.run_dir)
     run.acquire()
-    parts = Parts(model, tokenizer, TransformersEngine(model, tokenizer), Writer(), Story, None, prompts(tokenizer, groups))  # type: ignore[arg-type]
+    parts = text_parts(
+        model, tokenizer, TransformersEngine(model, tokenizer), Writer(), Story, None, prompts(tokenizer, groups)
+    )  # type: ignore[arg-type]
     trainer = Trainer(config, parts, run)
     records = []
     for _ in range(steps + 1):

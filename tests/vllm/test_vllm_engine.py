@@ -115,7 +115,7 @@ def test_a_verdict_decoded_under_its_schema_can_be_read_and_keeps_its_ranges(eng
 
 
 def test_new_weights_of_tied_embeddings_give_the_logprobs_of_transformers_and_the_old_ones_bring_them_back(engine, reference):
-    from wmrl_train.training.trainer import _merged_weights
+    from wmrl_train.engines.load import merged_weights
 
     assert reference.model.config.tie_word_embeddings
     greedy = Sampling(temperature=0.0, max_new_tokens=16)
@@ -126,13 +126,13 @@ def test_new_weights_of_tied_embeddings_give_the_logprobs_of_transformers_and_th
         with torch.no_grad():
             for p in reference.model.parameters():
                 p += 0.1 * p.std() * torch.randn(p.shape, generator=noise) if p.ndim > 1 else 0
-        engine.update_weights(_merged_weights(reference.model))
+        engine.update_weights(merged_weights(reference.model))
         changed = engine.generate(CHAT, greedy)
         for prompt, generation in zip(CHAT, changed, strict=True):
             np.testing.assert_allclose(generation.logprobs, logprobs_of(reference, prompt, generation.ids), atol=1e-3)
     finally:
         reference.model.load_state_dict(original)
-        engine.update_weights(_merged_weights(reference.model))
+        engine.update_weights(merged_weights(reference.model))
     after = engine.generate(CHAT, greedy)
     assert [g.ids for g in changed] != [g.ids for g in before]
     assert [(g.ids, g.logprobs) for g in after] == [(g.ids, g.logprobs) for g in before]

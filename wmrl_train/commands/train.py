@@ -116,7 +116,7 @@ def _run(config: Config, resume: bool, again: bool) -> None:
 
     ranks = Ranks.from_torchrun(config.policy.device)
     if ranks.rank > 0:
-        from wmrl_train.learn.sharded import follow
+        from wmrl_train.training.build import follow
 
         follow(config, ranks)
         return

@@ -1,8 +1,9 @@
-"""The learner: one GRPO update on a step's token rows, in micro-batches by token budget.
+"""The learner: one GRPO update on a step's rows, in micro-batches by token budget.
 
 Log-probabilities are computed on the agent's tokens only and in chunks, so that the logits of a long batch never exist at once
 (8 x 4096 tokens of a vocabulary of 152k would be 20 GB; a chunk is `CHUNK_ELEMENTS` numbers, 256 MB in float32). Rows that begin
-with the same prompt share its computation (`packing`), and several processes may learn together (`sharded`).
+with the same prompt share its computation (`packing`), and several processes may learn together (`sharded`). What computes the
+log-probabilities of other rows than token rows, such as a robot's action codes, is a subclass.
 """
 
 from __future__ import annotations
@@ -10,31 +11,26 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from wmrl_envs.errors import WmrlError
 from wmrl_train.config import Config, OptimConfig
 from wmrl_train.episodes.records import Row
 from wmrl_train.learn import grpo
+from wmrl_train.learn.guard import NonFiniteLoss, guarded_step
 from wmrl_train.learn.host_optimizer import HostAdamW
-from wmrl_train.learn.packing import PACK_TOKENS, Packed, can_pack, pack, packs
+from wmrl_train.learn.packing import PACK_TOKENS, Pack, can_pack, pack, packs
 from wmrl_train.learn.ranks import Ranks
 
+__all__ = ["Learner", "NonFiniteLoss", "Sample", "Whole", "micro_batches"]
 log = logging.getLogger(__name__)
 CHUNK_ELEMENTS = 2**26  # logits held at a time
 L = TypeVar("L", bound="Learner")
-
-
-class NonFiniteLoss(WmrlError, FloatingPointError):
-    """The loss or its gradient is NaN or infinite: nothing was updated, the last checkpoint is intact."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +53,9 @@ class Sample:
 
 @dataclass
 class _Batch:
-    """Rows in packs (see `packing`); everything but those is flat over the sampled tokens (N,), row after row."""
+    """Inputs of the model for some rows (token rows are in packs); everything else is flat over the sampled tokens (N,), row after row."""
 
-    packed: Packed
+    inputs: Any
     counts_by_row: Tensor  # (rows,) sampled tokens
     targets: Tensor
     behaviour: Tensor
@@ -117,13 +113,7 @@ class Learner:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             if self._is_lora:
                 model.enable_input_require_grads()
-        self._plain_head = _head_is_plain(model)
-        if not self._plain_head:
-            log.warning(
-                "%s does more than a matrix product after its last hidden state; log-probabilities are not chunked.",
-                type(model).__name__,
-            )
-        self._pack_tokens = PACK_TOKENS if self._plain_head and can_pack(_inner(model)) else 0
+        self._look_at(model)
         for whole in (self._policy, self._reference):
             if whole is not None:
                 self._place(whole)
@@ -166,13 +156,9 @@ class Learner:
                 problems += [problem] if problem else []
                 for key, value in values.items():
                     totals[key] = totals.get(key, 0.0) + value
-            self._check(self.ranks.gather(problems))
-            totals = self.ranks.sum(totals)
-            norm = _clip(self.parameters, config.max_grad_norm)
-            if not math.isfinite(norm):
-                self._check([f"The gradient is {norm} at update {self.updates + 1}; nothing was changed. Lower optim.lr, or look at the rollouts of this step."])  # fmt: skip
-            self.optimizer.step()
-            totals["grad_norm"] = norm
+            what = f"update {self.updates + 1}"
+            norm = guarded_step(self.optimizer, max_norm=config.max_grad_norm, problems=problems, what=what, ranks=self.ranks)
+            totals = self.ranks.sum(totals) | {"grad_norm": norm}
         self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1
         self.model.eval()
@@ -181,6 +167,11 @@ class Learner:
             k: totals.pop(k) / tokens for k in ("entropy", "mismatch_kl", "clip_fraction", "importance", "kl") if k in totals
         }
         return totals | means | {"tokens": tokens, "lr": self.optimizer.param_groups[0]["lr"]}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the policy is."""
+        return next(self.model.parameters()).device
 
     def logprobs(self, row: Row) -> Tensor:
         """Log-probabilities of a row's sampled tokens under the current policy, (n_sampled,)."""
@@ -196,13 +187,32 @@ class Learner:
     def close(self) -> None:
         """Nothing to release here."""
 
+    # -- what a learner of other rows does otherwise ------------------------------------------------------------------
+    def _look_at(self, model: Any) -> None:
+        """Find out what the computation can make use of."""
+        self._plain_head = _head_is_plain(model)
+        if not self._plain_head:
+            log.warning(
+                "%s does more than a matrix product after its last hidden state; log-probabilities are not chunked.",
+                type(model).__name__,
+            )
+        self._pack_tokens = PACK_TOKENS if self._plain_head and can_pack(_inner(model)) else 0
+
+    def _packs(self, rows: Sequence[Row]) -> list[Pack]:
+        """Rows that are computed together."""
+        return packs(rows, self._pack_tokens)
+
+    def _inputs(self, rows: Sequence[Row]) -> Any:
+        """What `_forward` computes from."""
+        return pack(rows, self._packs(rows), self.device)
+
     # -- what several ranks do otherwise ----------------------------------------------------------------------------
     def _place(self, whole: Whole) -> None:
         """Called with the policy and the reference before the optimizer is made."""
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
         """This rank's share, in as many micro-batches as every other rank has: one without weight where there is nothing left."""
-        made = sorted(packs([s.row for s in samples], self._pack_tokens), key=lambda pack: pack.length)
+        made = sorted(self._packs([s.row for s in samples]), key=lambda pack: pack.length)
         shares = [made[rank :: self.ranks.size] for rank in range(self.ranks.size)]
         budget = self.config.tokens_per_micro_batch
         batches = [micro_batches([pack.length for pack in share], share, budget) for share in shares]
@@ -248,7 +258,7 @@ class Learner:
 
     def _forward(self, model: Any, batch: _Batch) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each sampled position, (N,) and (N,)."""
-        packed, device = batch.packed, batch.packed.ids.device
+        packed, device = batch.inputs, self.device
         with torch.autocast(device.type, self.autocast) if self.autocast is not None else contextlib.nullcontext():
             inner = _inner(model)
             inputs = {"input_ids": packed.ids, "attention_mask": packed.mask, "use_cache": False}
@@ -284,7 +294,7 @@ class Learner:
         return self._reference(self._forward, batch)[0]
 
     def _batch(self, chunk: Sequence[Sample], everything: Sequence[Sample]) -> _Batch:
-        device, rows = self.model.device, [s.row for s in chunk]
+        device, rows = self.device, [s.row for s in chunk]
         width = max(row.n_needed for row in rows)
 
         def padded(values: list[list[Any]], dtype: torch.dtype) -> Tensor:
@@ -299,7 +309,7 @@ class Learner:
             lengths=torch.tensor([s.length for s in chunk], device=device), horizon=horizon,
         )  # fmt: skip
         return _Batch(
-            packed=pack(rows, packs(rows, self._pack_tokens), device),
+            inputs=self._inputs(rows),
             counts_by_row=sampled.sum(-1),
             targets=padded([row.ids for row in rows], torch.long)[sampled],
             behaviour=padded([row.logprobs for row in rows], torch.float32)[sampled],
@@ -309,11 +319,6 @@ class Learner:
             real=any(s.length for s in chunk),
             choices=_padded_choices([c for s in chunk for c in s.row.choices], device),
         )
-
-    def _check(self, problems: list[str]) -> None:
-        if problems:
-            self.optimizer.zero_grad(set_to_none=True)
-            raise NonFiniteLoss(problems[0])
 
     def _blame(self, batch: _Batch, per_token: Tensor) -> str:
         rows = torch.arange(len(batch.origins), device=per_token.device).repeat_interleave(batch.counts_by_row)
@@ -345,12 +350,6 @@ def _padded_choices(choices: list[list[int]], device: Any) -> Tensor | None:
         return None
     width = max(map(len, choices))
     return torch.tensor([c + [-1] * (width - len(c)) for c in choices], device=device)
-
-
-def _clip(parameters: list[Tensor], max_norm: float) -> float:
-    """Scale the gradients to at most `max_norm` in place; returns the norm over all parameters and all shards."""
-    norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
 
 def _head_stats(

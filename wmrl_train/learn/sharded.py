@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,9 +24,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from wmrl_envs.errors import WmrlError
-from wmrl_train.config import Config, OptimConfig
+from wmrl_train.config import OptimConfig
+from wmrl_train.learn.guard import NonFiniteLoss
 from wmrl_train.learn.host_optimizer import HostAdamW
-from wmrl_train.learn.learner import Learner, NonFiniteLoss, Sample, Whole
+from wmrl_train.learn.learner import Learner, Sample, Whole
 from wmrl_train.learn.ranks import Ranks
 
 
@@ -149,18 +149,3 @@ class ShardedLearner(Learner):
             yield
         finally:
             self.optimizer.move_all(to_host=True)
-
-
-def follow(config: Config, ranks: Ranks) -> None:
-    """The whole life of a rank other than 0: wait for the start, load the policy, follow rank 0's learner.
-
-    Ctrl-C reaches all ranks; rank 0 decides what is still saved and when the others may go.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    if ranks.broadcast(False):
-        from wmrl_train.training.build import load_policy
-
-        model, _ = load_policy(config, device="cpu")  # a whole copy only until it is sharded
-        ShardedLearner.from_config(model, config, ranks=ranks).follow()
-    ranks.leave()

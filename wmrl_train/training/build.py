@@ -6,13 +6,14 @@ import difflib
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+import signal
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from wmrl_envs.engine import Engine, Generation, Prompt, Sampling
+from wmrl_envs.engine import Engine, Sampling
+from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import InvalidInput, WmrlError
 from wmrl_envs.execution.base import ExecutionLimits, Sandbox
@@ -20,11 +21,13 @@ from wmrl_envs.tasks.choose import choose_tasks
 from wmrl_envs.world_models.protocols import OutcomeModel
 from wmrl_train.config import Config, TasksConfig
 from wmrl_train.config.imported import FAILURES, imported, reason
+from wmrl_train.engines.load import FrozenBase, load_policy
 from wmrl_train.engines.models import check_model, model_path
 from wmrl_train.episodes.agent import Agent
+from wmrl_train.episodes.roller import Roller
 from wmrl_train.learn.learner import Learner
 from wmrl_train.learn.ranks import Ranks
-from wmrl_train.training.trainer import Parts
+from wmrl_train.training.parts import Calibrate, Parts
 
 log = logging.getLogger(__name__)
 
@@ -58,18 +61,69 @@ def build(config: Config, ranks: Ranks | None = None) -> Parts:
         undo.pop_all()
     from wmrl_train.evaluation.attempts import make_env
 
-    return Parts(
-        model, tokenizer, engine, agent, lambda task: make_env(task, **kwargs), world_model, train, evaluate, workers,
-        close=[engine.close, sandbox.close], make_learner=_make_learner(ranks or Ranks()),
+    return text_parts(
+        model, tokenizer, engine, agent, lambda task: make_env(task, **kwargs), world_model, train,
+        execution_workers=workers, ranks=ranks, evaluate=evaluate, close=[engine.close, sandbox.close],
     )  # fmt: skip
 
 
-def _make_learner(ranks: Ranks) -> Callable[[Any, Config], Learner]:
-    if ranks.size == 1:
-        return Learner.from_config
-    from wmrl_train.learn.sharded import ShardedLearner
+def text_parts(
+    model: Any,
+    tokenizer: Any,
+    engine: Engine,
+    agent: Agent,
+    make_env: Callable[[str], ExecutableEnv],
+    world_model: OutcomeModel | None,
+    tasks: Sequence[str],
+    *,
+    execution_workers: int = 1,
+    ranks: Ranks | None = None,
+    **more: Any,
+) -> Parts:
+    """The parts of a trainer whose agent writes text: its roller is `Roller`, its learner `Learner` (or `ShardedLearner`).
 
-    return partial(ShardedLearner.from_config, ranks=ranks)
+    Args:
+        model, tokenizer: the policy. engine, agent: who samples with it, and what is made of the samples.
+        make_env: task -> environment.
+        world_model: predicts outcomes; None if every group is an anchor.
+        tasks: to train on.
+        execution_workers: executions at a time.
+        ranks: the processes that learn together; None: this one.
+        more: further fields of `Parts`.
+    """
+
+    def make_roller(config: Config, calibrate: Calibrate) -> Roller:
+        rollout = config.rollout
+        return Roller(
+            engine, agent, make_env, world_model, calibrate,
+            sampling=Sampling(rollout.temperature, rollout.top_p, rollout.max_new_tokens),
+            group_size=rollout.group_size, max_context=rollout.max_context, generation_workers=rollout.generation_workers,
+            prediction_workers=rollout.prediction_workers, execution_workers=execution_workers, retries=rollout.retries,
+        )  # fmt: skip
+
+    def make_learner(model: Any, config: Config) -> Learner:
+        if ranks is None or ranks.size == 1:
+            return Learner.from_config(model, config)
+        from wmrl_train.learn.sharded import ShardedLearner
+
+        return ShardedLearner.from_config(model, config, ranks=ranks)
+
+    return Parts(model, tokenizer, engine, world_model, tasks, make_roller, make_learner, **more)
+
+
+def follow(config: Config, ranks: Ranks) -> None:
+    """The whole life of a rank other than 0: wait for the start, load the policy, follow rank 0's learner.
+
+    Ctrl-C reaches all ranks; rank 0 decides what is still saved and when the others may go.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if ranks.broadcast(False):
+        from wmrl_train.learn.sharded import ShardedLearner
+
+        model, _ = load_policy(config, device="cpu")  # a whole copy only until it is sharded
+        ShardedLearner.from_config(model, config, ranks=ranks).follow()
+    ranks.leave()
 
 
 def resolve_tasks(config: TasksConfig, wanted: str | Sequence[str], key: str) -> list[str]:
@@ -88,29 +142,6 @@ def env_kwargs(config: Config) -> dict[str, Any]:
         "observation_tokens": tasks.observation_tokens, "max_rows": tasks.max_rows, "timeout_s": execution.timeout_s,
         "limits": ExecutionLimits(timeout_s=execution.timeout_s, memory_mb=execution.memory_mb), **tasks.options,
     }  # fmt: skip
-
-
-def load_policy(config: Config, device: str) -> tuple[Any, Any]:
-    """The policy and its tokenizer; equal on every process, new adapters included."""
-    import torch
-
-    from wmrl_train.engines.transformers import load_model
-
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
-    torch.manual_seed(config.run.seed)
-    policy = config.policy
-    # Weights stay float32 also for dtype bfloat16 (autocast): a learning rate of 1e-6 would vanish in bfloat16 weights.
-    model, tokenizer = load_model(check_model(policy.model), device=device)
-    if policy.lora is not None:
-        from peft import LoraConfig, get_peft_model
-
-        lora = LoraConfig(
-            r=policy.lora.r, lora_alpha=policy.lora.alpha, lora_dropout=policy.lora.dropout,
-            target_modules=policy.lora.target_modules, task_type="CAUSAL_LM",
-        )  # fmt: skip
-        model = get_peft_model(model, lora).eval()
-    return model, tokenizer
 
 
 def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:
@@ -215,26 +246,6 @@ def _known_options(receiver: type, key: str, options: dict[str, Any]) -> dict[st
             hint = f"did you mean '{key}.{near[0]}'?" if near else f"expected one of {', '.join(names)}."
             raise InvalidInput(f"Unknown configuration key '{key}.{name}': {hint}")
     return options
-
-
-class FrozenBase:
-    """The base model under a LoRA policy as an engine: the same weights, with the adapters switched off."""
-
-    def __init__(self, engine: Any, model: Any):
-        self._engine, self._model = engine, model
-        self.tokenizer, self.version = engine.tokenizer, 0
-        self.max_context = engine.max_context
-
-    def generate(self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int] | None = None) -> list[Generation]:
-        """As the engine's, without the adapters. Not to be called while the policy itself generates."""
-        with self._engine.lock, self._model.disable_adapter():
-            return self._engine.generate(prompts, sampling, seeds)
-
-    def update_weights(self, weights: Iterable[tuple[str, Any]] = ()) -> None:
-        raise InvalidInput("The base under the adapters is frozen: it takes no weights.")
-
-    def close(self) -> None:
-        self._engine.close()
 
 
 def _evaluation(

@@ -9,35 +9,27 @@ observe   the new pairs enter the pool, the world model learns from the executio
 
 from __future__ import annotations
 
-import logging
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from wmrl_envs.correction import AnchorSchedule, Corrector
-from wmrl_envs.engine import Engine, Sampling
-from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.errors import InvalidInput, WmrlError
-from wmrl_envs.world_models.protocols import OutcomeModel
 from wmrl_train.config import Config
-from wmrl_train.episodes.agent import Agent
+from wmrl_train.engines.load import hand_over
 from wmrl_train.episodes.records import Group, GroupPlan
-from wmrl_train.episodes.roller import Roller, Running
-from wmrl_train.learn.learner import Learner, Sample
+from wmrl_train.learn.learner import Sample
 from wmrl_train.run import checkpoint, metrics
+from wmrl_train.run.interrupt import Interrupts
 from wmrl_train.run.progress import Progress
 from wmrl_train.run.rundir import RunDirectory
 from wmrl_train.run.tracking import Trackers
-
-log = logging.getLogger(__name__)
+from wmrl_train.training.parts import Parts, Running
 
 
 class Interrupted(WmrlError):
@@ -52,27 +44,14 @@ class TooManyFailures(WmrlError, RuntimeError):
     """Every group of several steps in a row failed for reasons of ours."""
 
 
-@dataclass
-class Parts:
-    """What a trainer is made of; `wmrl_train.training.build` builds them from a configuration, tests pass doubles.
+@dataclass(frozen=True)
+class Clock:
+    """Seconds of a step: when it began, its rollout and its update by the wall, and the update's CPU seconds."""
 
-    Attributes:
-        evaluate: (step) -> JSON-able results of really executing samples, or None.
-        make_learner: of this process alone, or one that other processes follow.
-        close: called at the end, last one first.
-    """
-
-    model: Any
-    tokenizer: Any
-    engine: Engine
-    agent: Agent
-    make_env: Callable[[str], ExecutableEnv]
-    world_model: OutcomeModel | None
-    tasks: Sequence[str]
-    evaluate: Callable[[int], dict[str, Any]] | None = None
-    execution_workers: int = 1
-    make_learner: Callable[[Any, Config], Learner] = Learner.from_config
-    close: list[Callable[[], None]] = field(default_factory=list)
+    began: float
+    rollout_s: float
+    learn_s: float
+    learn_cpu_s: float
 
 
 class Trainer:
@@ -91,7 +70,7 @@ class Trainer:
         self.config, self.parts, self.run_dir = config, parts, run
         self.progress = progress or Progress.quiet()
         self.trackers = Trackers(config, run.path)
-        rollout, correction = config.rollout, config.correction
+        correction = config.correction
         self.learner = parts.make_learner(parts.model, config)
         self.corrector = Corrector(
             min_pairs=correction.min_pairs, refit_every=correction.refit_every, direction=correction.direction,
@@ -101,20 +80,13 @@ class Trainer:
         self.schedule = AnchorSchedule(
             config.anchors.fraction, config.anchors.min_groups, _seed(config.run.seed, 1), adaptive=correction.on_alarm == "act"
         )
-        self.roller = Roller(
-            parts.engine, parts.agent, parts.make_env, parts.world_model,
-            lambda scores, task: self.corrector.calibrate(np.asarray(scores), task),
-            sampling=Sampling(rollout.temperature, rollout.top_p, rollout.max_new_tokens),
-            group_size=rollout.group_size, max_context=rollout.max_context, generation_workers=rollout.generation_workers,
-            prediction_workers=rollout.prediction_workers, execution_workers=parts.execution_workers, retries=rollout.retries,
-        )  # fmt: skip
+        self.roller = parts.make_roller(config, lambda scores, task: self.corrector.calibrate(np.asarray(scores), task))
         self.step = 0
         self.ledger = metrics.Ledger()
         self.pending: list[tuple[int, Running]] = []  # anchor groups under way, with the step they join
         self._barren = 0
         self._before_step = (0, self.schedule.state_dict(), self.pending)
-        self._learning = threading.Event()
-        self._stop = False
+        self._interrupts = Interrupts()
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     def run(self) -> dict[str, Any]:
@@ -126,7 +98,7 @@ class Trainer:
         """
         steps = self.config.train.steps
         try:
-            with self._interruptible():
+            with self._interrupts.caught():
                 if self.step == 0:
                     self._evaluate()
                 while self.step < steps:
@@ -144,7 +116,7 @@ class Trainer:
                     every = self.config.eval.every
                     if every and self.step % every == 0 and self.step < steps:
                         self._evaluate()
-                    if self._stop:
+                    if self._interrupts.asked:
                         raise KeyboardInterrupt
                 if steps not in self.evaluations():
                     self._evaluate()
@@ -163,17 +135,11 @@ class Trainer:
         learn_began, cpu = time.perf_counter(), time.process_time()
         with self._learn_undisturbed():
             learned = self.learner.update(self._samples(kept, advantages))
-            self._sync_engine()
+            hand_over(self.parts.model, self.parts.engine)
             learn_s, learn_cpu_s = time.perf_counter() - learn_began, time.process_time() - cpu
             self._observe(kept)
             self.step += 1
-            self._record(
-                groups,
-                advantages,
-                rewards,
-                learned,
-                {"rollout": rolled_s, "learn": learn_s, "learn_cpu": learn_cpu_s, "began": began},
-            )
+            self._record(groups, advantages, rewards, learned, Clock(began, rolled_s, learn_s, learn_cpu_s))
 
     def _plan(self) -> list[GroupPlan]:
         """The groups of this step: tasks in shuffled epochs, anchors at random with recorded propensity."""
@@ -244,13 +210,9 @@ class Trainer:
                 self.corrector.observe(predicted, true, group=group.plan.id, task=group.plan.task)
             if group.executed and hasattr(model, "update"):
                 solutions, contexts, outcomes = zip(*group.executed, strict=True)
-                model.update(solutions, contexts, outcomes)  # type: ignore[union-attr]
+                model.update(solutions, contexts, outcomes)
         if self.config.correction.on_alarm == "act":
             self.schedule.adapt(self.corrector.action in ("raise", "freeze"))
-
-    def _sync_engine(self) -> None:
-        shares_weights = getattr(self.parts.engine, "model", None) is self.parts.model
-        self.parts.engine.update_weights([] if shares_weights else _merged_weights(self.parts.model))
 
     def _check_patience(self, kept: list[Group]) -> None:
         self._barren = 0 if kept or self.config.anchors.lag else self._barren + 1
@@ -267,20 +229,20 @@ class Trainer:
         advantages: np.ndarray,
         rewards: np.ndarray,
         learned: dict[str, float],
-        clock: dict[str, float],
+        clock: Clock,
     ) -> None:
         kept = [g for g in groups if g.failure is None]
         lanes = {lane.name: lane.take() for lane in (self.roller.generation, self.roller.prediction, self.roller.execution)}
-        self.ledger.add(groups, lanes, clock["learn_cpu"])
+        self.ledger.add(groups, lanes, clock.learn_cpu_s)
         values = metrics.of_step(kept, rewards, self.config.tasks.reward_mode)
         values["groups/dropped"] = float(len(groups) - len(kept))
         values |= {f"policy/{key}": value for key, value in learned.items()}
         values |= {f"anchor/{key}": value for key, value in self.corrector.metrics().items()}
         values |= {f"ledger/{key}": value for key, value in self.ledger.as_dict().items()}
-        wall_s = time.perf_counter() - clock["began"]
+        wall_s = time.perf_counter() - clock.began
         values |= {f"time/{name}_s": lane.busy_s for name, lane in lanes.items()}
-        values |= {"time/learn_s": clock["learn"], "time/rollout_s": clock["rollout"], "time/step_s": wall_s,
-                   "time/other_s": max(0.0, wall_s - self.roller.busy.take() - clock["learn"])}  # fmt: skip
+        values |= {"time/learn_s": clock.learn_s, "time/rollout_s": clock.rollout_s, "time/step_s": wall_s,
+                   "time/other_s": max(0.0, wall_s - self.roller.busy.take() - clock.learn_s)}  # fmt: skip
         values["policy/version"] = float(self.parts.engine.version)
         for record in metrics.rollout_records(self.step, kept, advantages, rewards):
             self.run_dir.append("rollouts.jsonl", record)
@@ -314,13 +276,13 @@ class Trainer:
         state = {
             "corrector": self.corrector.state_dict(),
             "schedule": self.schedule.state_dict(),
-            "world_model": model.state_dict() if hasattr(model, "state_dict") else None,  # type: ignore[union-attr]
+            "world_model": model.state_dict() if hasattr(model, "state_dict") else None,
             "ledger": self.ledger.as_dict(),
             "engine_version": self.parts.engine.version,
             "pending": [[step, anchors.as_dict()] for step, anchors in self.pending],
             "logs": self.run_dir.sizes(),
         }
-        with self._undisturbed():
+        with self._interrupts.held():
             return checkpoint.save(
                 self.run_dir.checkpoints, self.step, model=self.parts.model, tokenizer=self.parts.tokenizer,
                 optimizer=self.learner.state_dict(), state=state, keep=self.config.train.keep_checkpoints,
@@ -330,12 +292,12 @@ class Trainer:
         """Continue from a checkpoint: all state, and the logs cut back to it."""
         checkpoint.load_weights(saved, self.parts.model)
         self.learner.load_state_dict(checkpoint.load_optimizer(saved))
-        self._sync_engine()
+        hand_over(self.parts.model, self.parts.engine)
         self.parts.engine.version = int(saved.state["engine_version"])
         self.corrector.load_state_dict(saved.state["corrector"])
         self.schedule.load_state_dict(saved.state["schedule"])
         if saved.state["world_model"] is not None:
-            self.parts.world_model.load_state_dict(saved.state["world_model"])  # type: ignore[union-attr]
+            self.parts.world_model.load_state_dict(saved.state["world_model"])
         self.ledger = metrics.Ledger(**saved.state["ledger"])
         self.pending = [(step, self.roller.take_up(data)) for step, data in saved.state["pending"]]
         self.run_dir.truncate(saved.state["logs"])
@@ -351,38 +313,9 @@ class Trainer:
 
     # -- interruption ------------------------------------------------------------------------------------------------
     @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C ends the run at once while it rolls out, and after the update or the checkpoint while one is made. Only in the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def on_signal(number: int, frame: Any) -> None:
-            if self._learning.is_set() and not self._stop:
-                self._stop = True
-                return
-            raise KeyboardInterrupt
-
-        previous = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
-    @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """Ctrl-C waits until the block is done (a second one does not)."""
-        self._learning.set()
-        try:
-            yield
-        finally:
-            self._learning.clear()
-
-    @contextmanager
     def _learn_undisturbed(self) -> Iterator[None]:
         """Weights, optimizer, pool and logs change together: no generation and no Ctrl-C in between."""
-        with self._undisturbed(), self.roller.generation.exclusive():
+        with self._interrupts.held(), self.roller.generation.exclusive():
             yield
 
     def _save_interrupted(self) -> None:
@@ -406,20 +339,6 @@ def task_at(tasks: Sequence[str], seed: int, position: int) -> str:
         raise InvalidInput("No tasks to train on: tasks.train names none.")
     epoch, at = divmod(position, len(tasks))
     return tasks[int(np.random.default_rng(_seed(seed, 3, epoch)).permutation(len(tasks))[at])]
-
-
-def _merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Named weights for an engine of its own; LoRA adapters are merged for the moment of the copy."""
-    if not hasattr(model, "merge_adapter"):
-        yield from ((name, p.detach()) for name, p in model.named_parameters())
-        return
-    model.merge_adapter()
-    try:
-        for name, p in model.get_base_model().named_parameters():
-            if "lora_" not in name:
-                yield name.replace(".base_layer", ""), p.detach()
-    finally:
-        model.unmerge_adapter()
 
 
 def _seed(*parts: int) -> int:

@@ -10,9 +10,10 @@ from tests.unit.learn.test_packing import samples
 from wmrl_envs.engine import Sampling
 from wmrl_envs.errors import InvalidInput
 from wmrl_train.config import load_config
+from wmrl_train.engines.load import FrozenBase
 from wmrl_train.engines.transformers import TransformersEngine
 from wmrl_train.learn.learner import Learner
-from wmrl_train.training.build import FrozenBase, _world_model
+from wmrl_train.training.build import _world_model
 
 peft = pytest.importorskip("peft")
 GREEDY, PROMPTS = Sampling(temperature=0, max_new_tokens=20), [[5, 6, 7], [30, 31, 32, 33]]

@@ -13,7 +13,8 @@ from wmrl_train.engines.transformers import TransformersEngine
 from wmrl_train.learn.learner import NonFiniteLoss
 from wmrl_train.run import checkpoint
 from wmrl_train.run.rundir import RunDirectory
-from wmrl_train.training.trainer import Interrupted, Parts, TooManyFailures, Trainer, task_at
+from wmrl_train.training.build import text_parts
+from wmrl_train.training.trainer import Interrupted, TooManyFailures, Trainer, task_at
 
 SMALL = {
     "rollout": {"groups": 4, "group_size": 4, "max_new_tokens": 12},
@@ -37,7 +38,7 @@ def trainer(cfg, tiny, env=ToyEnv, world_model="fake", evaluate=None):
     run = RunDirectory(cfg.run_dir)
     run.acquire()
     run.config_file.write_text(cfg.to_yaml())
-    parts = Parts(
+    parts = text_parts(
         model, tiny[1], TransformersEngine(model, tiny[1]), ToyAgent(tiny[1]), env,
         FakeWorldModel() if world_model == "fake" else world_model, ["a", "b", "c"], evaluate=evaluate, execution_workers=2,
     )  # fmt: skip

@@ -1,0 +1,92 @@
+"""What a trainer is made of, and what it asks of the two parts that make it a trainer of language or of robots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from wmrl_train.config import Config
+from wmrl_train.episodes.lanes import Busy, Lane
+from wmrl_train.episodes.records import Group, GroupPlan, Sampled
+from wmrl_train.learn.learner import Sample
+
+Calibrate = Callable[[Sequence[float], str], np.ndarray]  # (raw scores, task) -> calibrated scores
+
+
+class Sampler(Protocol):
+    """What samples with the policy's weights. `version`: how often it was given new ones."""
+
+    version: int
+
+    def update_weights(self, weights: Iterable[tuple[str, Any]]) -> None: ...
+
+
+class Running(Protocol):
+    """Groups under way."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a checkpoint: what it takes to go on. Waits for nothing."""
+
+    def result(self) -> list[Group]:
+        """The groups, once they are finished."""
+
+
+class Roller(Protocol):
+    """Rolls groups out: samples, predicts, executes the anchors. `busy`: of all three lanes together."""
+
+    busy: Busy
+    generation: Lane
+    prediction: Lane
+    execution: Lane
+
+    def start(self, plans: Sequence[GroupPlan], given: Sequence[Sampled] = ()) -> Sequence[Running]:
+        """Set groups going: the anchors' first, each by itself, then the others."""
+
+    def take_up(self, data: dict[str, Any]) -> Running:
+        """Groups from the checkpoint they were saved in (`Running.as_dict`)."""
+
+    def collect(self, plans: Sequence[GroupPlan]) -> list[Group]:
+        """Roll groups out and wait for them; in the order of `plans`."""
+
+    def close(self) -> None: ...
+
+
+class Learner(Protocol):
+    """Updates the policy. Everything it needs for the next update is in its state."""
+
+    def update(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """Learn from a step's rows; the scalars to log."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class Parts:
+    """What a trainer is made of; `wmrl_train.training.build` builds them from a configuration, tests pass doubles.
+
+    Attributes:
+        model: the policy, as checkpoints save and load it (`save_pretrained`).
+        tokenizer: saved with it; may be None.
+        engine: samples with its weights.
+        world_model: predicts what the roller does not execute; None if every group is an anchor.
+        tasks: what groups are about.
+        make_roller: (configuration, how to calibrate predictions) -> roller.
+        make_learner: (policy, configuration) -> learner, of this process alone or one that other processes follow.
+        evaluate: (step) -> JSON-able results of really executing samples, or None.
+        close: called at the end, last one first.
+    """
+
+    model: Any
+    tokenizer: Any
+    engine: Sampler
+    world_model: Any
+    tasks: Sequence[str]
+    make_roller: Callable[[Config, Calibrate], Roller]
+    make_learner: Callable[[Any, Config], Learner]
+    evaluate: Callable[[int], dict[str, Any]] | None = None
+    close: list[Callable[[], None]] = field(default_factory=list)
