@@ -21,7 +21,7 @@ def test_a_finite_step_is_taken_and_clipped():
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_gradient_that_is_not_finite_changes_nothing(bad):
     parameter, optimizer = weights(1.0, bad)
-    with pytest.raises(NonFiniteLoss, match="The gradient is .* at update 3; nothing was changed"):
+    with pytest.raises(NonFiniteLoss, match=r"The gradient is .* at update 3; nothing was changed"):
         guarded_step(optimizer, max_norm=1.0, what="update 3")
     assert parameter.tolist() == [1.0, 1.0]
     assert parameter.grad is None
