@@ -21,7 +21,7 @@ class ExecutionStatus(StrEnum):
 
     OK = "ok"
     AGENT_ERROR = "agent_error"  # the program raised, exited non-zero or was killed by a signal of its own making
-    TIMEOUT = "timeout"  # wall clock
+    TIMEOUT = "timeout"  # wall clock or CPU time; `Execution.detail` says which
     MEMORY = "memory"  # memory of the whole process tree
     PROCESSES = "processes"  # number of processes and threads
     OUTPUT = "output"  # flooded stdout or stderr
@@ -74,6 +74,7 @@ class Execution:
         submission: the bytes the program left at SUBMISSION_PATH, or None (absent, refused or too large).
         submission_problem: why `submission` is None although something lies there ("is a FIFO", "600 MiB, limit 512").
         tier: the isolation it ran under ("namespaces", "landlock", "docker", "unsafe"; "replay" for a recorded run).
+        detail: the limit it was ended at ("ended at the limit: cpu"), or "".
         cached: answered from the execution cache (`wall_s` and `cpu_s` are those of the recorded run).
         graded: how the submission was graded when it was recorded, for a replay from a bank that keeps no submissions.
     """

@@ -8,7 +8,7 @@ BANK = str(Path(__file__).parent / "bank.jsonl.xz")
 
 COMMON = [
     "run.threads=1", "train.steps=30", "train.save_every=1000", "tracking.samples_every=1000",
-    "execution.sandbox=replay", f"execution.store={BANK}", f"agent.options.programs={BANK}", "world_model.options.learn=false",
+    "execution.sandbox=replay", f"execution.store={BANK}", "execution.timeout_s=6", "execution.cpu_s=null", f"agent.options.programs={BANK}", "world_model.options.learn=false",
     "eval.k=16", "eval.every=15",
 ]  # fmt: skip
 """Executions are replayed at their recorded cost. The world model is frozen, as the paper's is: all that adapts to anchors is the

@@ -247,7 +247,7 @@ class MLEDojoEnv(ExecutableEnv):
     def _describe(self, competition: Competition) -> TaskContext:
         from wmrl_envs.tasks import task_context
 
-        context = task_context(competition, timeout_s=self.limits.timeout_s)
+        context = task_context(competition, timeout_s=self.limits.effective_s)
         if self.scaffold is None:
             return context
         from wmrl_envs.tasks import scaffold

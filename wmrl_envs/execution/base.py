@@ -20,6 +20,8 @@ class ExecutionLimits:
 
     Attributes:
         timeout_s: wall clock, seconds.
+        cpu_s: CPU seconds of the whole process tree, or None for no such limit. What a program uses does not depend on how busy the
+            machine is, what it waits does: with `cpu_s` as the limit of a task, `timeout_s` is only there for programs that sleep.
         memory_mb: MiB. processes: processes and threads.
         output_bytes: bytes of stdout and of stderr kept (head and tail).
         file_mb: largest single file. disk_mb: work directory in all. submission_mb: largest submission read back.
@@ -32,14 +34,22 @@ class ExecutionLimits:
     file_mb: int = 1024
     disk_mb: int = 4096
     submission_mb: int = 512
+    cpu_s: float | None = None
 
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
+            if value is None and f.name == "cpu_s":
+                continue
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST:
                 raise InvalidInput(f"ExecutionLimits({f.name}={value!r}): expected a number above 0, at most {_MOST:g}.")
             if f.name in ("processes", "output_bytes") and value != int(value):
                 raise InvalidInput(f"ExecutionLimits({f.name}={value!r}): expected a whole number of at least 1.")
+
+    @property
+    def effective_s(self) -> float:
+        """Seconds a program that only computes may take: the shorter of `timeout_s` and `cpu_s`."""
+        return self.timeout_s if self.cpu_s is None else min(self.timeout_s, self.cpu_s)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from wmrl_envs.outcome import Execution, ExecutionStatus
 _MAX_CODE_BYTES = 1 << 20
 _KILLED = {
     "timeout": ExecutionStatus.TIMEOUT,
+    "cpu": ExecutionStatus.TIMEOUT,
     "memory": ExecutionStatus.MEMORY,
     "output": ExecutionStatus.OUTPUT,
     "disk": ExecutionStatus.DISK,
 }
+_ENDED_AT = "ended at the limit: "  # in `Execution.detail`
 # The last line of an uncaught exception's traceback tells which limit the program ran into.
 _LAST_LINE = (
     (ExecutionStatus.MEMORY, re.compile(r"^(\S*\.)?_?\w*MemoryError\b|^std::bad_alloc|Cannot allocate memory")),
@@ -29,7 +31,7 @@ def classify(killed: str, exit_code: int | None, stderr: str, problem: str | Non
     """The status of a run.
 
     Args:
-        killed: the limit we ended it at ("timeout", "memory", "output", "disk"), or "".
+        killed: the limit we ended it at ("timeout", "cpu", "memory", "output", "disk"), or "".
         exit_code: of the program, negative for a signal. stderr: what it wrote there.
         problem: why its submission was refused, if it was.
     """
@@ -76,7 +78,7 @@ def to_execution(answer: Mapping[str, Any], parts: Sequence[bytes], tier: str) -
         cpu_s=answer["cpu_s"],
         peak_memory_mb=answer["peak_memory_mb"],
         tier=tier,
-        detail=f"ended at the limit: {answer['killed']}" if answer["killed"] else "",
+        detail=f"{_ENDED_AT}{answer['killed']}" if answer["killed"] else "",
     )
 
 
@@ -93,8 +95,10 @@ def describe(execution: Execution, limits: ExecutionLimits) -> str:
                 return "The program ended without an error but wrote no submission: write the CSV file to SUBMISSION_PATH."
             return f"The program ended without an error after {execution.wall_s:.1f} s."
         case ExecutionStatus.TIMEOUT:
+            by_cpu = limits.cpu_s is not None and execution.detail == f"{_ENDED_AT}cpu"
+            limit = f"CPU-time limit of {limits.cpu_s:g} s" if by_cpu else f"time limit of {limits.timeout_s:g} s"
             return (
-                f"Execution failed: the time limit of {limits.timeout_s:g} s was exceeded and the program was stopped. "
+                f"Execution failed: the {limit} was exceeded and the program was stopped. "
                 "Make it faster: fewer rows, trees or folds."
             )
         case ExecutionStatus.MEMORY:

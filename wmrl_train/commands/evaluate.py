@@ -22,7 +22,7 @@ _TASKS = (
 _LIBERO = "LIBERO"  # heading of its options in the help
 _ONLY_LIBERO = ("suite", "init_states", "execute_horizon", "max_steps", "texture_size", "mesh_faces", "videos", "device")
 _ONLY_PROGRAMS = (
-    "turns", "workers", "seed", "sandbox", "timeout_s", "memory_mb", "scaffold", "max_rows", "hide_score", "data_dir",
+    "turns", "workers", "seed", "sandbox", "timeout_s", "cpu_s", "memory_mb", "scaffold", "max_rows", "hide_score", "data_dir",
     "temperature", "max_new_tokens", "model",
 )  # fmt: skip
 
@@ -46,6 +46,9 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Samples depend on seed, task, attempt and turn alone.")] = 0,
     sandbox: Annotated[str, typer.Option(help="auto, process, docker, ray or replay.")] = "auto",
     timeout_s: Annotated[float | None, typer.Option(help="Seconds a program may take (default: 1200, demo: its own).")] = None,
+    cpu_s: Annotated[
+        float | None, typer.Option(help="CPU seconds a program may take (default: no limit, demo: its own).")
+    ] = None,
     memory_mb: Annotated[int | None, typer.Option(help="Memory of a program in MB (default: 4096, demo: its own).")] = None,
     scaffold: Annotated[
         str | None, typer.Option(help="sklearn: a prelude loads the data (default: none, demo: sklearn).")
@@ -94,6 +97,7 @@ def evaluate(
     given: dict[str, Any] = {
         "max_turns": turns,
         "timeout_s": timeout_s,
+        "cpu_s": cpu_s,
         "memory_mb": memory_mb,
         "scaffold": scaffold,
         "max_rows": max_rows,

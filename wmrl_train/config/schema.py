@@ -68,11 +68,19 @@ class ExecutionConfig(Section):
     store: str | None = None
     """Where recorded executions are: the folder of a store, or the file of an execution bank (for "replay")."""
     timeout_s: float = Field(default=1200.0, gt=0)
+    """Wall clock of a program."""
+    cpu_s: float | None = Field(default=None, gt=0)
+    """CPU time of a program, all its processes and threads together; null: the wall clock alone. It is the same on a busy machine."""
     memory_mb: int = Field(default=4096, ge=64)
     workers: int | None = Field(default=None, ge=1)
     """Executions at a time; null: one a core (Ray: as many as its nodes have room for)."""
     cache: bool = True
     """Answer an execution that was paid before (same program, data and limits) from the cache on disk."""
+
+    @property
+    def effective_s(self) -> float:
+        """Seconds a program that only computes may take."""
+        return self.timeout_s if self.cpu_s is None else min(self.timeout_s, self.cpu_s)
 
 
 class LoraConfig(Section):

@@ -140,7 +140,7 @@ def env_kwargs(config: Config) -> dict[str, Any]:
     return {
         "data_dir": tasks.data_dir, "max_turns": tasks.max_turns, "reward_mode": tasks.reward_mode, "scaffold": tasks.scaffold,
         "observation_tokens": tasks.observation_tokens, "max_rows": tasks.max_rows, "timeout_s": execution.timeout_s,
-        "limits": ExecutionLimits(timeout_s=execution.timeout_s, memory_mb=execution.memory_mb), **tasks.options,
+        "limits": ExecutionLimits(timeout_s=execution.timeout_s, memory_mb=execution.memory_mb, cpu_s=execution.cpu_s), **tasks.options,
     }  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def _agent(config: Config, tokenizer: Any) -> Agent:
         return ProgramAgent(tokenizer, **_known_options(ProgramAgent, "agent.options", options))
     from wmrl_train.agents.research import ResearchAgent
 
-    options = {"max_turns": config.tasks.max_turns, "timeout_s": config.execution.timeout_s} | options
+    options = {"max_turns": config.tasks.max_turns, "timeout_s": config.execution.effective_s} | options
     return ResearchAgent(tokenizer, **_known_options(ResearchAgent, "agent.options", options))
 
 

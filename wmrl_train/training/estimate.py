@@ -147,10 +147,10 @@ def _programs(config: Config) -> Iterator[str]:
     programs = config.rollout.groups * a_group * config.train.steps
     paid = anchors_a_step(config) * a_group * config.train.steps
     yield f"programs: at most {programs}, of which {paid} are executed and {programs - paid} only predicted"
-    worst_s = paid * config.execution.timeout_s / (config.execution.workers or 1)
+    worst_s = paid * config.execution.effective_s / (config.execution.workers or 1)
     at_a_time = "" if config.execution.workers else " one at a time"
     yield (
-        f"executions: at most {worst_s / 3600:.1f} h if every one ran into its limit of {config.execution.timeout_s:g} s{at_a_time}; "
+        f"executions: at most {worst_s / 3600:.1f} h if every one ran into its limit of {config.execution.effective_s:g} s{at_a_time}; "
         f"all executed: {worst_s * programs / max(paid, 1) / 3600:.1f} h"
     )
 

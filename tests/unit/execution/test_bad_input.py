@@ -54,6 +54,14 @@ def test_limits_that_no_machine_can_hold_are_refused_by_name(limit):
         ExecutionLimits(**limit)
 
 
+@pytest.mark.parametrize("cpu_s", [0, -1, float("nan"), "many", True])
+def test_a_cpu_limit_is_a_positive_number_or_none(cpu_s):
+    assert ExecutionLimits(cpu_s=None).effective_s == ExecutionLimits().timeout_s
+    assert ExecutionLimits(timeout_s=60, cpu_s=6).effective_s == 6
+    with pytest.raises(InvalidInput, match="cpu_s"):
+        ExecutionLimits(cpu_s=cpu_s)
+
+
 @pytest.mark.parametrize("env", [{"A=B": "1"}, {"": "1"}, {"A": "x\0y"}, {"A": 3}])
 def test_impossible_environment_variables_are_refused(warm_box, data_dir, env):
     with pytest.raises(InvalidInput, match="environment variable"):

@@ -85,6 +85,7 @@ def test_a_container_is_hardened(docker_box, data_dir):
         ("open(SUBMISSION_PATH, 'w').write('id\\n')", "ok", {}),
         ("1/0", "agent_error", {}),
         ("while True: pass", "timeout", {"timeout_s": 1}),
+        ("while True: pass", "timeout", {"cpu_s": 1}),
         ("x = bytearray(900 << 20)", "memory", {"memory_mb": 256}),
         ("import os, mmap\nm = mmap.mmap(-1, 900 << 20)\nfor i in range(900): m[i << 20:(i + 1) << 20] = bytes(1 << 20)", "memory", {"memory_mb": 128}),
         ("open('big', 'wb').write(bytes(9 << 20))", "disk", {"disk_mb": 4}),

@@ -194,12 +194,13 @@ def _finite(value: Any) -> bool:
 
 def describe(job: Job) -> dict[str, Any]:
     """The conditions of a job that a bank records; variables that belong to the task (its METRIC) are part of its data."""
-    return {
+    conditions = {
         "timeout_s": job.limits.timeout_s,
         "memory_mb": job.limits.memory_mb,
         "max_rows": job.env.get("MAX_ROWS"),
         "prelude": hashlib.sha256(job.prelude.encode()).hexdigest(),
     }
+    return conditions if job.limits.cpu_s is None else conditions | {"cpu_s": job.limits.cpu_s}
 
 
 def fingerprint(folder: Path) -> str:

@@ -142,9 +142,12 @@ class ExecutionStore:
         return len(self._cache)
 
     def _key(self, job: Job, lock: str | None) -> str:
+        limits = asdict(job.limits)
+        if limits["cpu_s"] is None:  # as stores from before there was such a limit have it
+            del limits["cpu_s"]
         parts = {
             "format": _FORMAT, "code": job.code, "prelude": job.prelude, "env": sorted(job.env.items()),
-            "limits": asdict(job.limits), "data": self._fingerprint(job.data_dir), "lock": lock,
+            "limits": limits, "data": self._fingerprint(job.data_dir), "lock": lock,
         }  # fmt: skip
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -4,6 +4,7 @@ import multiprocessing
 import sqlite3
 import threading
 import zlib
+from dataclasses import replace
 from unittest import mock
 
 import diskcache
@@ -56,7 +57,7 @@ def test_the_same_run_is_done_once_and_charged_its_recorded_cost(store, data_dir
         assert second == Execution(**{**first.__dict__, "cached": True})
 
 
-@pytest.mark.parametrize("change", ["code", "limits", "prelude", "env", "data", "lock"])
+@pytest.mark.parametrize("change", ["code", "limits", "cpu_s", "prelude", "env", "data", "lock"])
 def test_any_difference_is_another_run(store, data_dir, change):
     inner = CountingSandbox()
     box = CachedSandbox(inner, store=store)
@@ -70,6 +71,7 @@ def test_any_difference_is_another_run(store, data_dir, change):
         job |= {
             "code": {"code": "b"},
             "limits": {"limits": ExecutionLimits()},
+            "cpu_s": {"limits": replace(LIMITS, cpu_s=6)},
             "prelude": {"prelude": "x"},
             "env": {"env": {"A": "1"}},
         }[change]

@@ -8,6 +8,7 @@ import resource
 from collections.abc import Callable
 
 _PAGE_MB = resource.getpagesize() / 2**20
+_TICKS = os.sysconf("SC_CLK_TCK")
 _INTERPRETER_BYTES = 64 << 20
 
 
@@ -92,6 +93,37 @@ def _proportional_mb(pid: int) -> float:
             return sum(int(line.split()[1]) for line in f if line.startswith("Pss:")) / 1024
     except (OSError, IndexError):
         return _resident_mb(pid)
+
+
+class CpuClock:
+    """CPU seconds of a tree of processes, from looks at it every now and then.
+
+    A process that ended counts as its parent's, if that waited for it; one nobody waited for counts as it was when last seen.
+    """
+
+    def __init__(self) -> None:
+        self._own: dict[int, float] = {}
+        self.used_s = 0.0
+
+    def look(self, pids: list[int]) -> float:
+        """What the tree has used by now; `pids` are its living processes, the first one's ended children included."""
+        own_and_waited_for = 0.0
+        for pid in pids:
+            own, waited_for = _cpu_s(pid)
+            self._own[pid] = max(own, self._own.get(pid, 0.0))
+            own_and_waited_for += own + waited_for
+        self.used_s = max(self.used_s, own_and_waited_for, sum(self._own.values()))
+        return self.used_s
+
+
+def _cpu_s(pid: int) -> tuple[float, float]:
+    """CPU seconds of a process, and of the children it has waited for."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            ticks = [int(t) for t in f.read().rsplit(b")", 1)[1].split()[11:15]]
+    except (OSError, IndexError):  # gone meanwhile
+        return 0.0, 0.0
+    return sum(ticks[:2]) / _TICKS, sum(ticks[2:]) / _TICKS
 
 
 def disk_mb(folders: tuple[str, ...]) -> float:

@@ -59,6 +59,7 @@ class _Run:
         self.out, self.err = Kept(int(self.limits["output_bytes"])), Kept(int(self.limits["output_bytes"]))
         self.report, self.ready = bytearray(), bytearray()
         self.peak_mb = 0.0
+        self.cpu = limits.CpuClock()
 
     def execute(self) -> tuple[dict, tuple[bytes, ...]]:
         pipes = {name: os.pipe() for name in ("out", "err", "report", "ready", "life")}
@@ -103,7 +104,7 @@ class _Run:
                 started = now
             if now - measured >= _POLL_S and not gone:
                 measured = now
-                self._check_memory(init)
+                self._check_tree(init)
             if now - disk_measured >= _DISK_POLL_S and not gone:
                 disk_measured = now
                 self._check_disk(init)
@@ -122,9 +123,12 @@ class _Run:
             _drain(descriptor, sink)
         return started, ended
 
-    def _check_memory(self, init: int) -> None:
+    def _check_tree(self, init: int) -> None:
+        pids = limits.descendants(init)
+        if self.limits["cpu_s"] is not None and self.ready and self.cpu.look([init, *pids]) > self.limits["cpu_s"]:
+            self._kill(init, "cpu")
         limit = self.limits["memory_mb"]
-        used = limits.memory_mb(limits.descendants(init), min(limit, self.peak_mb))
+        used = limits.memory_mb(pids, min(limit, self.peak_mb))
         self.peak_mb = max(self.peak_mb, used)
         if used > limit:
             self._kill(init, "memory")
