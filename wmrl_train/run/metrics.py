@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,6 +22,7 @@ class Ledger:
 
     Attributes:
         executions_paid: programs really run. executions_cached: answered from the cache of earlier runs of the same program.
+        executions_distinct: different programs of a task among the paid and the cached ones.
         executions_avoided: programs that were only predicted. execution_s: wall clock of the paid ones, summed.
         *_cpu_s: CPU seconds. Generation and learning count all threads of this process while they run, execution the programs.
         tokens: sampled. dropped_groups: lost to infrastructure failures.
@@ -29,6 +30,7 @@ class Ledger:
 
     executions_paid: int = 0
     executions_cached: int = 0
+    executions_distinct: int = 0
     executions_avoided: int = 0
     execution_s: float = 0.0
     generate_cpu_s: float = 0.0
@@ -37,6 +39,14 @@ class Ledger:
     learn_cpu_s: float = 0.0
     tokens: int = 0
     dropped_groups: int = 0
+
+    def __post_init__(self) -> None:
+        self._programs: set[tuple[str, str]] = set()
+
+    def recall(self, rollouts: Iterable[Mapping[str, Any]]) -> None:
+        """Know the programs of a resumed run again, from its `rollouts.jsonl`."""
+        turns = ((r["task"], t) for r in rollouts for t in r["turns"] if t["status"] is not None and t["problem"] is None)
+        self._programs = {(task, turn["code"]) for task, turn in turns if turn["code"]}
 
     def add(self, groups: Sequence[Group], lanes: Mapping[str, LaneTime], learn_cpu_s: float) -> None:
         """Account for one step."""
@@ -47,10 +57,13 @@ class Ledger:
                 if turn.problem is not None:
                     continue
                 ran = turn.status is not None
+                if ran and turn.code and group.failure is None:  # as in rollouts.jsonl
+                    self._programs.add((group.plan.task, turn.code))
                 self.executions_avoided += not ran
                 self.executions_cached += ran and turn.cached
                 self.executions_paid += ran and not turn.cached
                 self.execution_s += turn.execution_s if ran and not turn.cached else 0.0
+        self.executions_distinct = len(self._programs)
         self.generate_cpu_s += lanes["generate"].cpu_s
         self.predict_cpu_s += lanes["predict"].cpu_s
         self.execute_cpu_s += lanes["execute"].cpu_s

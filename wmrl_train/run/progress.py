@@ -155,6 +155,7 @@ def final_table(before: Mapping[str, Any] | None, after: Mapping[str, Any] | Non
     for name, text in (
         ("executions paid", f"{paid}"),
         ("answered from the cache", f"{ledger['executions_cached']}"),
+        ("different programs executed", f"{ledger.get('executions_distinct', '-')}"),
         ("executions avoided", f"{avoided}" + (f" (about {avoided * mean_s:.0f} s at {mean_s:.2f} s each)" if paid else "")),
         *((f"CPU seconds, {lane}", f"{ledger[f'{lane}_cpu_s']:.1f}") for lane in LANES),
         ("tokens sampled", f"{ledger['tokens']}"),

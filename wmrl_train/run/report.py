@@ -96,6 +96,7 @@ def _ledger(last: Mapping[str, Any]) -> list[tuple[str, str]]:
     mean_s = seconds / paid if paid else 0.0
     rows = [
         ("executions paid", f"{paid} ({seconds:.0f} s of wall clock)"),
+        ("different programs executed", f"{last.get('ledger/executions_distinct', '-')}"),
         ("answered from the execution cache", f"{last['ledger/executions_cached']}"),
         ("executions avoided", f"{avoided}" + (f" (about {avoided * mean_s:.0f} s at {mean_s:.2f} s each)" if paid else "")),
     ]

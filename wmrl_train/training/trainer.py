@@ -301,6 +301,7 @@ class Trainer:
         self.ledger = metrics.Ledger(**saved.state["ledger"])
         self.pending = [(step, self.roller.take_up(data)) for step, data in saved.state["pending"]]
         self.run_dir.truncate(saved.state["logs"])
+        self.ledger.recall(self.run_dir.read("rollouts.jsonl"))
         self.step = saved.step
 
     def close(self) -> None:

@@ -94,6 +94,8 @@ def test_run_directory_and_metrics(tmp_path, tiny):
     anchors = list(work.run_dir.read("anchors.jsonl"))
     assert len(anchors) == work.corrector.n_pairs
     assert last["ledger/executions_paid"] == len(anchors)
+    executed = [(r["task"], t["code"]) for r in rollouts for t in r["turns"] if t["status"] and not t["problem"] and t["code"]]
+    assert last["ledger/executions_distinct"] == len(set(executed)) > 0
     assert work.parts.world_model.updates, "the world model learns from executions"
 
 
