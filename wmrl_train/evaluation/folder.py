@@ -121,12 +121,10 @@ def _check(settings: Settings, k: int, workers: int | None) -> None:
 def environment_arguments(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Arguments of the environment: the agent's defaults, then what the user gave; memory and time become limits."""
     kwargs = defaults | given
-    limits = {name: kwargs.pop(name) for name in ("memory_mb", "cpu_s") if name in kwargs}
+    limits: dict[str, Any] = {name: kwargs.pop(name) for name in ("memory_mb", "cpu_s") if name in kwargs}
     if "timeout_s" in given:
-        limits = {
-            "timeout_s": given["timeout_s"],
-            "cpu_s": None,
-        } | limits  # not the agent's own CPU limit under a user's longer time
+        limits["timeout_s"] = given["timeout_s"]
+        limits.setdefault("cpu_s", None)  # not the agent's own CPU limit under a user's longer time
     if limits:
         kwargs["limits"] = replace(kwargs.get("limits", ExecutionLimits()), **limits)
     return kwargs
