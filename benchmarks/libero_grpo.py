@@ -41,7 +41,7 @@ from wmrl_train.agents.vla.progress import ProgressModel
 from wmrl_train.agents.vla.rollout import Trajectory, rollouts
 from wmrl_train.agents.vla.vision import ViTConfig
 from wmrl_train.agents.vla.vq import VQConfig
-from wmrl_train.evaluation.libero import Rate, versions
+from wmrl_train.evaluation.rates import Rate, versions
 
 MAX_STEPS = 40  # turning without hesitation takes 24
 ARMS = {"sparse": None, "dense": 0, "corrected": 1}  # anchor groups a step; None: every group, and no world model
@@ -179,7 +179,7 @@ def report(entries: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str,
         found = [e["success"] for e in entries if e["arm"] == arm]
         rates = {kind: Rate(*(sum(f[kind][i] for f in found) for i in (0, 1))) for kind in ("sampled", "greedy")}
         pooled[arm] = {
-            kind: {"rate": rate.value if rate.trials else None, "interval": rate.interval, "episodes": rate.trials}
+            kind: {"rate": rate.value if rate.episodes else None, "interval": rate.interval, "episodes": rate.episodes}
             for kind, rate in rates.items()
         }
         print(f"{arm:>10}: " + ", ".join(f"{kind} {rate}" for kind, rate in rates.items()))

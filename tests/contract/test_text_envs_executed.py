@@ -13,9 +13,10 @@ from tests.doubles import write_competition
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import DataNotBuilt, IsolationError
 from wmrl_envs.execution import ExecutionLimits, make_sandbox
-from wmrl_train.evaluation.attempts import CallablePolicy, evaluate
-from wmrl_train.evaluation.folder import environment_arguments
-from wmrl_train.evaluation.policies import build
+from wmrl_train.evaluation.eval_programs import environment_arguments
+from wmrl_train.evaluation.named import build
+from wmrl_train.evaluation.policies import CallablePolicy
+from wmrl_train.evaluation.programs import evaluate
 
 SLUG, OTHER = "amazon-employee-access-challenge", "spaceship-titanic"
 SOLVES = """

@@ -37,9 +37,9 @@ def test_the_command_evaluates_in_the_simulator(tmp_path):
         app, ["eval", "--env", "LIBERO-Long-v0", "--agent", f"python:{__name__}:still", "--out", str(out), *options]
     )
     assert result.exit_code == 0, result.output
-    report = json.loads((out / "report.json").read_text())
-    assert (report["rates"]["overall"]["successes"], report["rates"]["overall"]["trials"]) == (0, 2)
-    assert (report["rates"]["seen"]["trials"], report["rates"]["unseen"]["trials"], report["infra_failures"]) == (1, 1, 0)
+    report = json.loads((out / "table.json").read_text())
+    assert (report["rates"]["overall"]["successes"], report["rates"]["overall"]["episodes"]) == (0, 2)
+    assert (report["rates"]["seen"]["episodes"], report["rates"]["unseen"]["episodes"], report["infra_failures"]) == (1, 1, 0)
     assert report["versions"]["mujoco"].startswith("3.")
     assert report["versions"]["renderer"] in ("osmesa", "egl", "glfw")
     (animation,) = out.glob("*-failure.gif")

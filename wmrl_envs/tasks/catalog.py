@@ -115,6 +115,16 @@ def facts(slug: str) -> TaskFacts:
         raise InvalidInput(unknown(slug)) from None
 
 
+def report_category(slug: str, default: str) -> str:
+    """The category results are reported under: DSBench's kind of problem, otherwise `default` (tabular, text or image).
+
+    >>> report_category("titanic", "tabular")
+    'tabular'
+    """
+    known = catalog().get(slug)
+    return (known.kind if known is not None else "") or default or "other"
+
+
 def unknown(slug: str) -> str:
     """The sentence about a competition nobody knows, with the nearest names."""
     names = {name.lower(): name for name in catalog()}

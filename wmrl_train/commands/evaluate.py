@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.errors import InvalidInput
 from wmrl_train.commands.options import refuse_options
 
 _AGENT = (
-    "demo, openai:URL, python:module:function, or a model directory (a saved model, or the checkpoint of a run); "
+    "demo, openai:URL, python:module:function (or :Class), or a model directory (a saved model, or the checkpoint of a run); "
     "for LIBERO the folder of a policy (`wmrl sft`), or python:module:function."
 )
 _TASKS = (
@@ -22,7 +22,7 @@ _TASKS = (
 _LIBERO = "LIBERO"  # heading of its options in the help
 _ONLY_LIBERO = ("suite", "init_states", "execute_horizon", "max_steps", "texture_size", "mesh_faces", "videos", "device")
 _ONLY_PROGRAMS = (
-    "turns", "workers", "seed", "sandbox", "timeout_s", "cpu_s", "memory_mb", "scaffold", "max_rows", "hide_score", "data_dir",
+    "turns", "seed", "sandbox", "timeout_s", "cpu_s", "memory_mb", "scaffold", "max_rows", "hide_score", "data_dir",
     "temperature", "max_new_tokens", "model",
 )  # fmt: skip
 
@@ -38,12 +38,16 @@ def evaluate(
     agent: Annotated[str, typer.Option(help=_AGENT)],
     env: Annotated[str, typer.Option(help="MLEDojo-v0, DSBench-v0 or LIBERO-Long-v0.")] = "MLEDojo-v0",
     tasks: Annotated[str | None, typer.Option(help=_TASKS)] = None,
-    k: Annotated[int, typer.Option("--k", "-k", help="Attempts a task (LIBERO: episodes an initial state).")] = 8,
-    turns: Annotated[int | None, typer.Option(help="Programs an attempt (default: 4, demo: 1).")] = None,
-    workers: Annotated[int | None, typer.Option(help="Programs executed at a time (default: one a core).")] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", "-k", help="Episodes a task (default: 8), or in LIBERO an initial state (default: 1).")
+    ] = None,
+    turns: Annotated[int | None, typer.Option(help="Programs an episode (default: 4, demo: 1).")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Programs executed at a time (default: one a core); in LIBERO simulators at once.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Where results go; an evaluation there is continued.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of a table.")] = False,
-    seed: Annotated[int, typer.Option(help="Samples depend on seed, task, attempt and turn alone.")] = 0,
+    seed: Annotated[int, typer.Option(help="Samples depend on seed, task, repeat and turn alone.")] = 0,
     sandbox: Annotated[str, typer.Option(help="auto, process, docker, ray or replay.")] = "auto",
     timeout_s: Annotated[float | None, typer.Option(help="Seconds a program may take (default: 1200, demo: its own).")] = None,
     cpu_s: Annotated[
@@ -82,17 +86,19 @@ def evaluate(
         int, typer.Option(min=0, help="Animations of successes and of failures a task.", rich_help_panel=_LIBERO)
     ] = 2,
 ) -> None:
-    """Evaluate an agent: k really executed attempts a task (LIBERO: of every initial state, greedy), resumable after a kill."""
+    """Evaluate an agent: k really executed episodes a task (LIBERO: of every initial state, greedy), resumable after a kill."""
     _refuse_foreign(context, env)
     if env == "LIBERO-Long-v0":
-        from wmrl_train.evaluation import libero_folder as libero
+        from wmrl_train.evaluation import eval_robots
 
-        states = _init_states(init_states)
+        states, repeats = _init_states(init_states), 1 if k is None else k
         options = {"max_steps": max_steps, "texture_size": texture_size, "mesh_faces": mesh_faces}
-        chosen = libero.LiberoEval(agent, suite, libero.parse_tasks(tasks, suite), states, k, videos, options)
-        libero.evaluate_agent(chosen, out, execute_horizon=execute_horizon, device=device, as_json=json_)
+        chosen = eval_robots.parse_tasks(tasks, suite)
+        robot = eval_robots.RobotEval(agent, suite, chosen, states, repeats, videos, options, workers)
+        eval_robots.run(robot, out=out, execute_horizon=execute_horizon, device=device, as_json=json_)
         return
-    from wmrl_train.evaluation import folder as eval_run
+    from wmrl_train.evaluation import eval_programs
+    from wmrl_train.evaluation.folder import refuse_nothing_scored
 
     given: dict[str, Any] = {
         "max_turns": turns,
@@ -104,7 +110,7 @@ def evaluate(
         "hide_score": hide_score or None,
         "data_dir": None if data_dir is None else str(data_dir.expanduser().resolve()),
     }
-    settings = eval_run.Settings(
+    settings = eval_programs.Settings(
         agent=agent,
         tasks="held_out" if tasks is None else tasks,
         seed=seed,
@@ -114,14 +120,8 @@ def evaluate(
         model=model,
         env={name: value for name, value in given.items() if value is not None},
     )
-    result = eval_run.run(settings, k=k, out=out, workers=workers, as_json=json_)
-    if result.trajectories and all(
-        t.failure is not None for t in result.trajectories
-    ):  # a table without a number is no success
-        raise InfrastructureError(
-            f"Not one of {len(result.trajectories)} attempts could be scored: {result.trajectories[0].failure} The same command "
-            "tries them again."
-        )
+    result = eval_programs.run(settings, k=8 if k is None else k, out=out, workers=workers, as_json=json_)
+    refuse_nothing_scored(result.trajectories)
 
 
 def _init_states(text: str) -> str | tuple[int, ...]:

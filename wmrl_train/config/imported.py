@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import sysconfig
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,15 @@ def source_digest(path: str) -> str | None:
         return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:12] if spec and spec.origin else None
     except FAILURES:  # whoever imports it says what is wrong
         return None
+
+
+def place_and_reason(error: BaseException) -> str:
+    """What went wrong in a user's code, and in which file and line of it (the innermost that is no library's, where there is one)."""
+    libraries = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+    ours = str(Path(__file__).parents[1])
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((ours, "<frozen"))]
+    own = [f for f in frames if not f.filename.startswith(libraries) and "site-packages" not in f.filename] or frames
+    return f"{reason(error)} ({own[-1].filename}, line {own[-1].lineno})" if own else reason(error)
 
 
 def reason(error: BaseException) -> str:

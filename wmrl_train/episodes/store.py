@@ -1,4 +1,4 @@
-"""Trajectories of an evaluation on disk: one JSON line an attempt, enough to grade it again without running anything."""
+"""Trajectories of an evaluation on disk: one JSON line an episode, enough to grade it again without running anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome
-from wmrl_train.evaluation.table import Attempt
 
 STORED_BYTES = 4 << 20  # a submission that is larger when compressed is remembered by its hash alone
 
@@ -71,14 +70,22 @@ class Turn:
 
 @dataclass
 class Trajectory:
-    """One attempt at one task; its score is that of its best turn, its validity that any turn was accepted."""
+    """One episode of a task; its score is that of its best turn, its validity that any turn was accepted.
+
+    Attributes:
+        repeat: number of the episode among those of its task (of a robot: of its initial state).
+        failure: one of ours that ended it: the episode has no score.
+        init_state: index of the initial state of a robot. steps: of its simulator.
+    """
 
     task: str
     category: str
-    attempt: int
+    repeat: int
     seed: int
     turns: list[Turn] = field(default_factory=list)
-    failure: str | None = None  # a failure of ours that ended it: the attempt has no score
+    failure: str | None = None
+    init_state: int | None = None
+    steps: int | None = None
 
     @property
     def score(self) -> float | None:
@@ -89,27 +96,34 @@ class Trajectory:
         return any(turn.status == ExecutionStatus.OK for turn in self.turns)
 
     @property
-    def key(self) -> tuple[str, int]:
-        return self.task, self.attempt
+    def statuses(self) -> tuple[str, ...]:
+        """How each turn ended (`ExecutionStatus`)."""
+        return tuple(turn.status for turn in self.turns)
 
-    def as_attempt(self) -> Attempt:
-        return Attempt(self.task, self.category, self.score, self.valid)
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What an evaluation has one of: task, initial state if there are several, repeat."""
+        return (self.task, self.repeat) if self.init_state is None else (self.task, self.init_state, self.repeat)
 
     def as_line(self) -> str:
-        summary = {"task": self.task, "category": self.category, "attempt": self.attempt, "seed": self.seed}
-        summary |= {"score": self.score, "valid": self.valid, "failure": self.failure}
+        summary = {"task": self.task, "category": self.category, "repeat": self.repeat, "seed": self.seed}
+        summary |= {"score": self.score, "valid": self.valid, "failure": self.failure, "statuses": self.statuses}
+        if self.init_state is not None:
+            summary |= {"init_state": self.init_state, "steps": self.steps}
         return json.dumps(summary | {"turns": [asdict(turn) for turn in self.turns]}, ensure_ascii=True)
 
     @classmethod
     def from_line(cls, line: str) -> Trajectory:
         record: dict[str, Any] = json.loads(line)
         turns = [Turn(**_checked(turn, _TURN)) for turn in record["turns"]]
-        known = _checked({name: record[name] for name in _TRAJECTORY}, _TRAJECTORY)
+        record.setdefault("repeat", record.get("attempt"))  # as it was called in earlier files
+        known = _checked({name: record.get(name) if name in _OF_ROBOTS else record[name] for name in _TRAJECTORY}, _TRAJECTORY)
         return cls(turns=turns, **known)
 
 
 _NUMBER, _TEXT = (int, float), (str, type(None))
-_TRAJECTORY: dict[str, Any] = {"task": str, "category": str, "attempt": int, "seed": int, "failure": _TEXT}
+_OF_ROBOTS: dict[str, Any] = {"init_state": (int, type(None)), "steps": (int, type(None))}
+_TRAJECTORY: dict[str, Any] = {"task": str, "category": str, "repeat": int, "seed": int, "failure": _TEXT} | _OF_ROBOTS
 _TURN: dict[str, Any] = {
     "answer": str, "status": str, "feedback": str, "wall_s": _NUMBER, "submission": _TEXT, "submission_sha256": _TEXT,
     "score": (*_NUMBER, type(None)), "raw_score": (*_NUMBER, type(None)), "relative_gap": (*_NUMBER, type(None)),
@@ -125,7 +139,7 @@ def _checked(record: dict[str, Any], types: dict[str, Any]) -> dict[str, Any]:
 
 
 def append(path: Path, trajectory: Trajectory) -> None:
-    """Add a line and force it to disk, so that a kill loses no finished attempt.
+    """Add a line and force it to disk, so that a kill loses no finished episode.
 
     Raises:
         InvalidInput: the disk is full or gone; the lines before are intact.

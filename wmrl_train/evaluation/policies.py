@@ -1,187 +1,218 @@
-"""Agents by name, for `wmrl eval`: `demo`, a model directory, `openai:URL`, `python:module:function`."""
+"""Policies: who answers the observations of open episodes. A function, a model on an engine, a chat server."""
 
 from __future__ import annotations
 
-import http.client
-import json
-import os
-import sys
-import urllib.request
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from wmrl_envs.engine import Sampling
-from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_train.config import Config, load_config
-from wmrl_train.config.imported import imported, reason
-from wmrl_train.evaluation.attempts import CallablePolicy, Conversation, EnginePolicy, Policy
+import numpy as np
+
+from wmrl_envs.context import TaskContext
+from wmrl_envs.engine import Engine, Sampling
+from wmrl_envs.errors import InvalidInput, WmrlError
+from wmrl_train.config.imported import FAILURES, place_and_reason
+from wmrl_train.episodes.agent import Agent, restriction
+
+
+@dataclass(eq=False)
+class OpenEpisode:
+    """An episode that a policy is asked to continue.
+
+    Attributes:
+        context: the task as it stands.
+        observations: all so far, one more than answers.
+        seed: of the episode; `turn_seed` is that of the next answer.
+        state: the policy's own.
+    """
+
+    context: TaskContext
+    observations: list[Any]
+    seed: int
+    answers: list[Any] = field(default_factory=list)
+    state: Any = None
+
+    @property
+    def turn_seed(self) -> int:
+        return seed_of(self.seed, len(self.answers))
+
+
+class Policy(Protocol):
+    """Answers the last observation of open episodes.
+
+    Attributes:
+        together: how many episodes one call takes.
+        parallel: calls may come from several threads at once, each for episodes of its own.
+    """
+
+    together: int
+    parallel: bool
+
+    def respond(self, episodes: Sequence[OpenEpisode]) -> Sequence[Any]:
+        """One answer an episode; None ends it (no room left in the context)."""
+
+
+@runtime_checkable
+class Resettable(Protocol):
+    """An agent of a user's that keeps something from step to step (a queue of actions, a history)."""
+
+    def reset(self) -> None:
+        """Called before the first observation of every episode; episodes of such an agent run one after the other."""
+
+
+class CallablePolicy:
+    """A Python function `agent(observation) -> program`, or `agent(observation, context)` with `context.history`.
+
+    An object with `reset()` is told of every new episode (see `Resettable`).
+    """
+
+    together = 1
+    returns = "a str, its answer or its program"
+
+    def __init__(self, function: Callable[..., Any]):
+        self._function, self._with_context = function, _takes_two(function)
+        self.parallel = not isinstance(function, Resettable)
+
+    def respond(self, episodes: Sequence[OpenEpisode]) -> list[Any]:
+        return [self._ask(episode) for episode in episodes]
+
+    def check(self, answer: Any) -> None:
+        """Raises InvalidInput for an answer of the wrong type."""
+        if not isinstance(answer, str):
+            raise InvalidInput(f"The agent returned {type(answer).__name__}; expected {self.returns}.")
+
+    def _ask(self, episode: OpenEpisode) -> Any:
+        if not episode.answers and isinstance(self._function, Resettable):
+            self._call(self._function.reset)
+        context = (episode.context,) if self._with_context else ()
+        answer = self._call(self._function, episode.observations[-1], *context)
+        self.check(answer)
+        return answer
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except WmrlError:
+            raise
+        except FAILURES as error:
+            name = getattr(function, "__qualname__", type(function).__qualname__)
+            raise InvalidInput(f"The agent {name} raised {place_and_reason(error)}; it must return {self.returns}.") from error
+
+
+class CallableRobot(CallablePolicy):
+    """A Python function `agent(observation) -> actions (k, 7)`; the environment says what is wrong with other actions."""
+
+    returns = "actions (k, 7)"
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__(function)
+        self._with_context = False
+
+    def check(self, answer: Any) -> None:
+        """Nothing: see the class."""
+
+
+class ActsTogether(Protocol):
+    """A robot's policy that takes a batch of observations, as `VLAPolicy` does."""
+
+    def act(self, observations: Sequence[Any], temperature: float = 1.0) -> tuple[Any, ...]:
+        """The first of the results: actions (n, k, 7). Temperature 0: the likeliest."""
+
+
+class GreedyRobot:
+    """The likeliest actions of a robot's policy, for all episodes at once."""
+
+    parallel = False
+
+    def __init__(self, policy: ActsTogether, together: int = 64):
+        self._policy, self.together = policy, together
+
+    def respond(self, episodes: Sequence[OpenEpisode]) -> list[Any]:
+        return list(self._policy.act([e.observations[-1] for e in episodes], temperature=0.0)[0])
+
+
+class EnginePolicy:
+    """An `Agent` on an `Engine`: a batch of episodes is sampled together, token ids in, token ids out."""
+
+    parallel = False
+
+    def __init__(self, engine: Engine, agent: Agent, *, temperature: float = 1.0, top_p: float = 1.0, together: int = 64):
+        self.together = together
+        self._engine, self._agent = engine, agent
+        self._sampling = Sampling(temperature, top_p, agent.max_new_tokens, agent.stop_ids)
+
+    def respond(self, episodes: Sequence[OpenEpisode]) -> list[str | None]:
+        for e in episodes:
+            self._prompt(e)
+        limit = getattr(self._engine, "max_context", None)
+        fits = [e for e in episodes if limit is None or len(e.state.ids) < limit]
+        for e in episodes:
+            if e not in fits and not e.answers:
+                raise InvalidInput(
+                    f"The first prompt of {e.context.task} has {len(e.state.ids)} tokens, and the context of the model is {limit}: "
+                    "take a model with a longer context."
+                )
+        prompts, seeds = [e.state.ids for e in fits], [e.turn_seed for e in fits]
+        within = restriction(self._agent, [e.context for e in fits])
+        made = self._engine.generate(prompts, self._sampling, seeds, **within) if fits else []
+        answers: dict[int, str] = {}
+        for e, generation in zip(fits, made, strict=True):
+            e.state.ids += generation.ids
+            e.state.completion = tuple(generation.ids)
+            e.state.texts.append(generation.text)
+            answers[id(e)] = self._agent.act(generation.text)
+        return [answers.get(id(e)) for e in episodes]
+
+    def _prompt(self, e: OpenEpisode) -> None:
+        """Token ids of the episode so far; of an agent that renders every turn afresh, from its texts."""
+        if e.state is None:
+            e.state = _Tokens(list(self._agent.begin(e.observations[-1], e.context)))
+        elif getattr(self._agent, "one_row_per_turn", False):
+            e.state.ids = list(self._agent.render(e.observations, e.state.texts, e.context))  # type: ignore[attr-defined]
+        else:
+            e.state.ids += self._agent.extend(e.observations[-1], e.state.completion)
 
 
 @dataclass
-class NamedPolicy:
-    """A policy, the arguments of the environment it is made for, and how to release it."""
-
-    name: str
-    policy: Policy
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    close: Callable[[], None] = lambda: None
+class _Tokens:
+    ids: list[int]
+    completion: tuple[int, ...] = ()
+    texts: list[str] = field(default_factory=list)
 
 
 class ChatPolicy:
     """Chat messages to a server that templates and tokenizes them itself."""
 
-    together = 1
+    together, parallel = 1, True
 
     def __init__(self, engine: Any, agent: Any, *, temperature: float, max_new_tokens: int):
         self._engine, self._agent = engine, agent
         self._sampling = Sampling(temperature=temperature, max_new_tokens=max_new_tokens)
 
-    def respond(self, conversations: Sequence[Conversation]) -> list[str | None]:
-        for c in conversations:
-            if c.state is None:
-                c.state = list(self._agent.messages(c.observations[0], c.context))
+    def respond(self, episodes: Sequence[OpenEpisode]) -> list[str | None]:
+        for e in episodes:
+            if e.state is None:
+                e.state = list(self._agent.messages(e.observations[0], e.context))
             else:
-                c.state.append({"role": "user", "content": c.observations[-1]})
-        made = self._engine.generate([c.state for c in conversations], self._sampling, [c.turn_seed for c in conversations])
-        for c, generation in zip(conversations, made, strict=True):
-            c.state.append({"role": "assistant", "content": generation.text})
+                e.state.append({"role": "user", "content": e.observations[-1]})
+        made = self._engine.generate([e.state for e in episodes], self._sampling, [e.turn_seed for e in episodes])
+        for e, generation in zip(episodes, made, strict=True):
+            e.state.append({"role": "assistant", "content": generation.text})
         return [self._agent.act(generation.text) for generation in made]
 
 
-def build(
-    spec: str,
-    *,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    max_new_tokens: int | None = None,
-    turns: int | None = None,
-    model: str | None = None,
-) -> NamedPolicy:
-    """The policy a name stands for.
-
-    Args:
-        spec: `demo`; `python:module:function` (see `CallablePolicy`); `openai:URL` (key in OPENAI_API_KEY); a directory with a
-            saved model, or with the checkpoint of a run.
-        turns: attempts announced to a language model (default 4).
-        model: name the server knows the model by; needed only where it serves several.
-
-    Raises:
-        InvalidInput: no such kind, module, function or directory.
-    """
-    kind, _, rest = spec.partition(":")
-    if kind == "python" and rest:
-        return NamedPolicy(spec, CallablePolicy(function_of(rest)))
-    if kind == "openai" and rest:
-        return _openai(spec, rest, model, temperature, max_new_tokens or 4096, turns or 4)
-    if spec in ("demo", "smollm2") or Path(spec).is_dir():
-        return _local(spec, temperature, top_p, max_new_tokens, turns)
-    raise InvalidInput(
-        f"--agent {spec!r}: expected demo, smollm2, openai:URL, python:module:function, or the directory of a saved model; "
-        "there is no such directory."
-    )
+def seed_of(*parts: int) -> int:
+    """One seed of several numbers, 32 bits."""
+    return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
-def function_of(path: str) -> Callable[..., Any]:
-    """The function of the user's that `module:function` names, imported from the current folder or the installed packages."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # the user's own modules lie where the command is run
-    given, expected = f"--agent 'python:{path}'", "python:module:function"
-    found = imported(path, given, expected)
-    if not callable(found):
-        raise InvalidInput(f"{given}: expected a function, got a {type(found).__name__}.")
-    return found
-
-
-def _openai(spec: str, url: str, model: str | None, temperature: float, max_new_tokens: int, turns: int) -> NamedPolicy:
-    from wmrl_envs.servers import checked_url
-    from wmrl_train.agents.research import ResearchAgent
-    from wmrl_train.engines.openai import EXAMPLE, OpenAIEngine, checked_key
-
-    url, key = checked_url(url, f"--agent {spec!r}", EXAMPLE), checked_key(os.environ.get("OPENAI_API_KEY"))
-    engine = OpenAIEngine(model or _served_model(url, key), base_url=url, api_key=key)
-    policy = ChatPolicy(
-        engine,
-        ResearchAgent(max_new_tokens=max_new_tokens, max_turns=turns),
-        temperature=temperature,
-        max_new_tokens=max_new_tokens,
-    )
-    return NamedPolicy(spec, policy, close=engine.close)
-
-
-def _served_model(url: str, key: str | None) -> str:
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Whether a callable has a place for a second positional argument."""
     try:
-        request = urllib.request.Request(url.rstrip("/") + "/models", headers={"Authorization": f"Bearer {key}"} if key else {})
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            names = [entry["id"] for entry in json.loads(reply.read())["data"]]
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError("a model's id is no text")
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InfrastructureError(
-            f"No list of models from {url}: {reason(error)}; is the server up? Or name the model with --model."
-        ) from error
-    if len(names) != 1:
-        raise InvalidInput(f"The server at {url} serves {len(names)} models ({', '.join(names[:5])}): choose one with --model.")
-    return names[0]
-
-
-def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | None, turns: int | None) -> NamedPolicy:
-    """A saved model in this process, with the settings of its run; a small policy without one has those of `laptop`."""
-    from transformers.utils import logging as transformers_logging
-
-    from wmrl_train.agents.brief import known_tasks
-    from wmrl_train.agents.program import ProgramAgent
-    from wmrl_train.engines.transformers import TransformersEngine
-    from wmrl_train.training.build import env_kwargs
-
-    transformers_logging.disable_progress_bar()
-    folder, config = _saved(spec)
-    engine = TransformersEngine(*_load(folder, config))
-    small = bool(known_tasks(engine.tokenizer))  # made by `wmrl warm-start`, like the demo policy
-    if config is None and small:
-        config = load_config("laptop")
-    tokens = max_new_tokens or (4096 if config is None else config.rollout.max_new_tokens)
-    agent: Any
-    if small:
-        agent = ProgramAgent(engine.tokenizer, tokens)
-    else:
-        from wmrl_train.agents.research import ResearchAgent
-
-        options = {} if config is None else {"max_turns": config.tasks.max_turns} | config.agent.options
-        if turns is not None:
-            options["max_turns"] = turns
-        agent = ResearchAgent(engine.tokenizer, **options | {"max_new_tokens": tokens})
-    policy = EnginePolicy(engine, agent, temperature=temperature, top_p=top_p)
-    return NamedPolicy(spec, policy, {} if config is None else env_kwargs(config), engine.close)
-
-
-def _saved(spec: str) -> tuple[Path, Config | None]:
-    """Folder of the weights, and the configuration they were trained with: of a model, of a checkpoint, of the newest one of a run."""
-    from wmrl_train.run.checkpoint import latest
-    from wmrl_train.training.build import model_path
-
-    folder = model_path(spec)
-    if (folder / "checkpoints").is_dir():
-        folder = latest(folder / "checkpoints").path
-    if not (folder / "policy").is_dir():
-        return folder, None
-    run = folder.parent.parent / "config.yaml"
-    return folder / "policy", load_config(run) if run.is_file() else None
-
-
-def _load(folder: Path, config: Config | None) -> tuple[Any, Any]:
-    """Model and tokenizer; adapters on the model they were trained on."""
-    from wmrl_train.engines.transformers import load_model
-    from wmrl_train.training.build import model_path
-
-    if not (folder / "adapter_config.json").is_file():
-        return load_model(folder)
-    if config is None:
-        raise InvalidInput(
-            f"{folder} holds adapters, and no config.yaml of a run says of which model: give the folder of the run."
-        )
-    from peft import PeftModel
-
-    model, tokenizer = load_model(model_path(config.policy.model))
-    return PeftModel.from_pretrained(model, folder).eval(), tokenizer
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        return False
+    return True

@@ -11,15 +11,18 @@ from typing import Any
 
 from rich.console import Console
 
+from wmrl_envs.envs.make import make_env
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.execution.base import Sandbox
 from wmrl_envs.execution.recorded.store import NotRecorded
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
-from wmrl_train.episodes import store as trajectories
+from wmrl_envs.tasks.catalog import report_category
 from wmrl_train.episodes.store import Trajectory, Turn
-from wmrl_train.evaluation import folder as eval_run
-from wmrl_train.evaluation.attempts import EvalResult, category, make_env
+from wmrl_train.evaluation import eval_programs
+from wmrl_train.evaluation.eval_programs import Settings
+from wmrl_train.evaluation.folder import EPISODES, SETTINGS, read_episodes, read_settings
+from wmrl_train.evaluation.programs import EvalResult
 
 RESCORED = "rescored.jsonl"
 _STATUS = {status.value for status in ExecutionStatus}
@@ -42,47 +45,46 @@ def run(folder: Path, *, data_dir: Path | None = None, as_json: bool = False) ->
     """Rescore a folder, write `rescored.jsonl` into it, print the new table."""
     stored, settings = load(folder, None if data_dir is None else str(data_dir.expanduser().resolve()))
     if not stored:
-        raise InvalidInput(f"{folder} holds no attempt that was executed: there is nothing to grade again.")
+        raise InvalidInput(f"{folder} holds no episode that was executed: there is nothing to grade again.")
     result = rescore(stored, settings.env.get("data_dir"))
     with (folder / RESCORED).open("w", encoding="ascii") as file:
         file.writelines(t.as_line() + "\n" for t in result.after.trajectories)
-    k = max(row.attempts + row.failed for row in result.after.table.tasks)
-    report = eval_run.as_dict(result.after, settings, k) | {
+    k = max(row.episodes + row.failed for row in result.after.table.tasks)
+    report = eval_programs.as_dict(result.after, settings, k) | {
         "regraded": result.regraded,
         "changed": result.changed,
         "kept": result.kept,
         "avg_before": result.before.table.as_dict()["overall"]["avg"],
     }
-    eval_run.show(result.after, report, as_json, f"{folder}, graded again", k)
+    eval_programs.show(result.after, report, as_json, f"{folder}, graded again", k)
     Console(stderr=True).print(
         f"{result.regraded} submissions graded again, {result.changed} changed, {result.kept} not stored; written to {folder / RESCORED}"
     )
     return result
 
 
-def load(folder: Path, data_dir: str | None = None) -> tuple[list[Trajectory], eval_run.Settings]:
+def load(folder: Path, data_dir: str | None = None) -> tuple[list[Trajectory], Settings]:
     """What was executed in the folder of an evaluation or of a training run, and its settings (with `data_dir`, if given).
 
     Raises:
         InvalidInput: it is neither.
     """
-    if (folder / eval_run.FILE).is_file():
+    if (folder / EPISODES).is_file():
         try:
-            settings = eval_run.Settings(**eval_run.read_settings(folder / eval_run.SETTINGS))
+            settings = Settings(**read_settings(folder / SETTINGS))
         except TypeError as error:  # a setting of another version
             raise InvalidInput(
-                f"{folder / eval_run.SETTINGS} cannot be read ({error}): expected the folder of a `wmrl eval`."
+                f"{folder / SETTINGS} cannot be read ({error}): expected the folder of a `wmrl eval`."
             ) from error
-        last = {t.key: t for t in trajectories.read(folder / eval_run.FILE)}  # of an attempt that was repeated
-        return list(last.values()), replace(settings, env=settings.env | ({"data_dir": data_dir} if data_dir else {}))
+        return read_episodes(folder), replace(settings, env=settings.env | ({"data_dir": data_dir} if data_dir else {}))
     if (folder / "rollouts.jsonl").is_file() and (folder / "config.yaml").is_file():
         return _load_run(folder, data_dir)
     raise InvalidInput(
-        f"{folder} holds neither {eval_run.FILE} nor rollouts.jsonl: expected the folder of an evaluation or of a run."
+        f"{folder} holds neither {EPISODES} nor rollouts.jsonl: expected the folder of an evaluation or of a run."
     )
 
 
-def _load_run(folder: Path, data_dir: str | None) -> tuple[list[Trajectory], eval_run.Settings]:
+def _load_run(folder: Path, data_dir: str | None) -> tuple[list[Trajectory], Settings]:
     """The executed episodes of a training run; their submissions come from the execution cache."""
     from wmrl_envs.execution import ReplaySandbox
     from wmrl_train.config import load_config
@@ -103,10 +105,10 @@ def _load_run(folder: Path, data_dir: str | None) -> tuple[list[Trajectory], eva
             if task not in envs:
                 envs[task] = make_env(task, **kwargs | {"sandbox": box})
             number[task] += 1
-            kind = category(task, envs[task].competition(task).category)
+            kind = report_category(task, envs[task].competition(task).category)
             recorded = [_recorded(envs[task], box, task, turn) for turn in turns]
             found.append(Trajectory(task, kind, number[task] - 1, 0, recorded))
-    settings = eval_run.Settings(str(folder), "executed episodes", env={"data_dir": kwargs["data_dir"]})
+    settings = Settings(str(folder), "executed episodes", env={"data_dir": kwargs["data_dir"]})
     return found, settings
 
 

@@ -1,40 +1,59 @@
-"""The one aggregation of this project: attempts -> task -> category -> mean of the categories.
+"""The one aggregation of this project: episodes -> task -> category -> mean of the categories.
 
-A task's avg@k is the mean score of its k attempts (an attempt's score is its best turn's), best@k their maximum, all@k
-their minimum (for scores of 0 and 1: whether one, and whether every, attempt succeeded). A category is the mean of its
-tasks, the overall value the mean of the categories, so that neither a category with many tasks nor a task with many attempts
-weighs more. Intervals are percentile bootstraps that resample the attempts within each task: the tasks are the benchmark, not a
+A task's avg@k is the mean score of its k episodes (an episode's score is its best turn's), best@k their maximum, all@k
+their minimum (for scores of 0 and 1: whether one, and whether every, episode succeeded). A category is the mean of its
+tasks, the overall value the mean of the categories, so that neither a category with many tasks nor a task with many episodes
+weighs more. Intervals are percentile bootstraps that resample the episodes within each task: the tasks are the benchmark, not a
 sample of one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from wmrl_envs.errors import InvalidInput
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One finished attempt. `score` in [0, 1], or None after a failure of ours (counted apart, never as 0)."""
+class Scored(Protocol):
+    """A finished episode, of which a `Trajectory` of `wmrl_train.episodes.store` is one.
 
-    task: str
-    category: str
-    score: float | None
-    valid: bool = False
+    Attributes:
+        score: in [0, 1], or None after a failure of ours (counted apart, never as 0).
+        valid: whether any of its turns was accepted.
+        statuses: how each of its turns ended (`ExecutionStatus`).
+    """
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def category(self) -> str: ...
+    @property
+    def score(self) -> float | None: ...
+    @property
+    def valid(self) -> bool: ...
+    @property
+    def statuses(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; scores are fractions, NaN where no attempt has one. `low`, `high`: interval of `avg`."""
+    """One line of the table.
+
+    Attributes:
+        episodes: with a score. failed: without one, by a failure of ours.
+        avg, best, all: scores, fractions in [0, 1]; NaN where no episode has one. low, high: interval of `avg`.
+        valid: share of the episodes with an accepted turn.
+        statuses: turns by how they ended, those of episodes without a score too.
+    """
 
     name: str
     tasks: int
-    attempts: int
+    episodes: int
     failed: int
     avg: float
     low: float
@@ -42,6 +61,7 @@ class Row:
     best: float
     all: float
     valid: float
+    statuses: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,27 +83,28 @@ class Table:
         }
 
 
-def aggregate(attempts: Iterable[Attempt], *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0) -> Table:
-    """Aggregate attempts, in any order, into a `Table`.
+def aggregate(episodes: Iterable[Scored], *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0) -> Table:
+    """Aggregate episodes, in any order, into a `Table`.
 
     Args:
-        attempts: of one evaluation; a task belongs to one category.
+        episodes: of one evaluation; a task belongs to one category.
         confidence: of the intervals, in (0, 1). resamples: of the bootstrap. seed: its seed; equal input gives an equal table.
 
-    >>> a = [Attempt("t1", "tabular", 0.2, True), Attempt("t1", "tabular", 0.6, True), Attempt("t2", "text", 0.0)]
-    >>> table = aggregate(a)
+    >>> from types import SimpleNamespace
+    >>> scores = [("t1", "tabular", 0.2), ("t1", "tabular", 0.6), ("t2", "text", 0.0)]
+    >>> table = aggregate(SimpleNamespace(task=t, category=c, score=s, valid=s > 0, statuses=("ok",)) for t, c, s in scores)
     >>> table.overall.avg, table.overall.best, table.overall.all, table.overall.valid
     (0.2, 0.3, 0.1, 0.5)
     """
     if not 0 < confidence < 1:
         raise InvalidInput(f"confidence={confidence!r}: expected a fraction between 0 and 1, for example 0.95.")
     rng = np.random.default_rng(seed)
-    by_category: dict[str, dict[str, list[Attempt]]] = {}
+    by_category: dict[str, dict[str, list[Scored]]] = {}
     home: dict[str, str] = {}
-    for attempt in sorted(map(_checked, attempts), key=_order):
-        if home.setdefault(attempt.task, attempt.category) != attempt.category:
-            raise InvalidInput(f"task {attempt.task!r} is in two categories, {home[attempt.task]!r} and {attempt.category!r}.")
-        by_category.setdefault(attempt.category, {}).setdefault(attempt.task, []).append(attempt)
+    for e in sorted(map(_checked, episodes), key=_order):
+        if home.setdefault(e.task, e.category) != e.category:
+            raise InvalidInput(f"task {e.task!r} is in two categories, {home[e.task]!r} and {e.category!r}.")
+        by_category.setdefault(e.category, {}).setdefault(e.task, []).append(e)
 
     task_rows, category_rows, category_means = [], [], []
     for category, tasks in by_category.items():
@@ -101,36 +122,42 @@ def aggregate(attempts: Iterable[Attempt], *, confidence: float = 0.95, resample
     return Table(tuple(task_rows), tuple(category_rows), overall, confidence)
 
 
-def _checked(attempt: Attempt) -> Attempt:
-    score = attempt.score
+def _checked(episode: Scored) -> Scored:
+    score = episode.score
     if score is not None and not (isinstance(score, (int, float, np.number)) and 0 <= score <= 1):
-        raise InvalidInput(f"task {attempt.task!r} has a score of {score!r}: expected fractions in [0, 1].")
-    return attempt
+        raise InvalidInput(f"task {episode.task!r} has a score of {score!r}: expected fractions in [0, 1].")
+    return episode
 
 
-def _order(attempt: Attempt) -> tuple[str, str, bool, float]:
-    """Sorting by everything makes the table, bootstrap included, independent of the order in which attempts finished."""
-    return attempt.category, attempt.task, attempt.score is None, attempt.score or 0.0
+def _order(episode: Scored) -> tuple[str, str, bool, float]:
+    """Sorting by everything makes the table, bootstrap included, independent of the order in which episodes finished."""
+    return episode.category, episode.task, episode.score is None, episode.score or 0.0
 
 
 def _task(
-    name: str, members: Sequence[Attempt], confidence: float, resamples: int, rng: np.random.Generator
+    name: str, members: Sequence[Scored], confidence: float, resamples: int, rng: np.random.Generator
 ) -> tuple[Row, np.ndarray | None]:
-    """A task's row, and the resampled means of its attempts, shape (resamples,), or None without a scored attempt."""
+    """A task's row, and the resampled means of its episodes, shape (resamples,), or None without a scored episode."""
     ours = [m for m in members if m.score is None]
     scores = np.array([m.score for m in members if m.score is not None], float)
+    statuses = count_statuses(members)
     if not len(scores):
         nan = float("nan")
-        return Row(name, 1, 0, len(ours), nan, nan, nan, nan, nan, nan), None
+        return Row(name, 1, 0, len(ours), nan, nan, nan, nan, nan, nan, statuses), None
     means = scores[rng.integers(len(scores), size=(resamples, len(scores)))].mean(axis=1)
     valid = float(np.mean([m.valid for m in members if m.score is not None]))
     low, high = _interval(means, confidence)
-    row = Row(name, 1, len(scores), len(ours), float(scores.mean()), low, high, float(scores.max()), float(scores.min()), valid)
-    return row, means
+    best, worst = float(scores.max()), float(scores.min())
+    return Row(name, 1, len(scores), len(ours), float(scores.mean()), low, high, best, worst, valid, statuses), means
+
+
+def count_statuses(episodes: Iterable[Scored]) -> dict[str, int]:
+    """Turns by how they ended, the most frequent first."""
+    return dict(Counter(sorted(status for e in episodes for status in e.statuses)).most_common())
 
 
 def _mean_row(name: str, rows: Sequence[Row], means: np.ndarray | None, confidence: float) -> Row:
-    counted = [row for row in rows if row.attempts]
+    counted = [row for row in rows if row.episodes]
 
     def mean(values: list[float]) -> float:
         return float(np.mean(values)) if values else float("nan")
@@ -139,7 +166,7 @@ def _mean_row(name: str, rows: Sequence[Row], means: np.ndarray | None, confiden
     return Row(
         name=name,
         tasks=sum(row.tasks for row in counted),
-        attempts=sum(row.attempts for row in rows),
+        episodes=sum(row.episodes for row in rows),
         failed=sum(row.failed for row in rows),
         avg=mean([row.avg for row in counted]),
         low=low,
@@ -147,6 +174,7 @@ def _mean_row(name: str, rows: Sequence[Row], means: np.ndarray | None, confiden
         best=mean([row.best for row in counted]),
         all=mean([row.all for row in counted]),
         valid=mean([row.valid for row in counted]),
+        statuses=dict(sum((Counter(row.statuses) for row in rows), Counter()).most_common()),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from wmrl_envs.engine import Engine, Sampling
 from wmrl_envs.envs.executable import ExecutableEnv
+from wmrl_envs.envs.make import make_env
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import InvalidInput, WmrlError
 from wmrl_envs.execution.base import ExecutionLimits, Sandbox
@@ -59,8 +60,6 @@ def build(config: Config, ranks: Ranks | None = None) -> Parts:
         world_model = _world_model(config, model, tokenizer, engine)
         evaluate = _evaluation(config, engine, agent, {"train": train, "held_out": held_out}, kwargs, workers)
         undo.pop_all()
-    from wmrl_train.evaluation.attempts import make_env
-
     return text_parts(
         model, tokenizer, engine, agent, lambda task: make_env(task, **kwargs), world_model, train,
         execution_workers=workers, ranks=ranks, evaluate=evaluate, close=[engine.close, sandbox.close],
@@ -256,7 +255,7 @@ def _evaluation(
         return None
 
     def evaluate(step: int) -> dict[str, Any]:
-        from wmrl_train.evaluation.attempts import evaluate_policy
+        from wmrl_train.evaluation.programs import evaluate_policy
 
         results: dict[str, Any] = {}
         for split, tasks in splits.items():
@@ -272,7 +271,8 @@ def _evaluation(
             results[split] = scores | {
                 "tasks": len(tasks),
                 "failed": row.failed,
-                "executions": result.executions,
+                "executions": result.cost.executions,
+                "statuses": row.statuses,
                 "by_task": by_task,
             }
         return results

@@ -65,7 +65,7 @@ def line(**changes):
         line(turn={"submission": 5}),
         line(turn={"colour": "blue"}),
         line(turns=[7]),
-        line(attempt="first"),
+        line(repeat="first"),
         line(task=None),
         b"[" * 100_000,
         b"\xff",
@@ -88,3 +88,12 @@ def test_a_folder_is_no_file_of_trajectories(tmp_path):
 def test_a_submission_that_cannot_be_unpacked_is_one_sentence(stored):
     with pytest.raises(InvalidInput, match="cannot be unpacked"):
         replace(turn(), submission=stored).submission_bytes()
+
+
+def test_a_line_of_an_earlier_version_is_read(tmp_path):
+    whole = Trajectory("t", "tabular", 3, 42, [turn()])
+    record = json.loads(whole.as_line())
+    record["attempt"] = record.pop("repeat")
+    del record["statuses"]
+    (tmp_path / "t.jsonl").write_text(json.dumps(record) + "\n")
+    assert trajectories.read(tmp_path / "t.jsonl") == [whole]

@@ -11,7 +11,7 @@ from tests.unit.evaluation.conftest import OTHER, SLUG
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train import cli
 from wmrl_train.episodes import store as trajectories
-from wmrl_train.evaluation import folder as eval_run
+from wmrl_train.evaluation import folder as folders
 
 AGENT = """
 import pathlib
@@ -70,7 +70,7 @@ def test_an_evaluation_prints_a_table_and_keeps_its_trajectories(wmrl, agent, tm
     stored = trajectories.read(tmp_path / "mine" / "trajectories.jsonl")
     assert [(t.task, len(t.turns), t.valid) for t in stored] == [(SLUG, 1, True)] * 3
     assert stored[0].turns[0].submission_bytes().startswith(b"Id,ACTION\n")
-    assert json.loads((tmp_path / "mine" / "table.json").read_text())["tasks"][SLUG]["attempts"] == 3
+    assert json.loads((tmp_path / "mine" / "table.json").read_text())["tasks"][SLUG]["episodes"] == 3
 
 
 def test_json_is_one_object_on_standard_output(wmrl, agent):
@@ -91,11 +91,11 @@ def test_a_killed_evaluation_is_continued_and_nothing_is_done_twice(wmrl, agent,
     path.write_bytes(whole + whole.split(b"\n")[0][:50])  # a kill in the middle of a line
     code, out, err = wmrl(*arguments, "--k", 5, "--json")
     assert code == 0, err
-    assert "2 attempts are there already" in err
-    assert json.loads(out)["overall"]["attempts"] == 5
+    assert "2 of 5 episodes are there already" in err
+    assert json.loads(out)["overall"]["episodes"] == 5
     assert calls(tmp_path) == 5
     assert path.read_bytes().startswith(whole)
-    assert sorted(t.attempt for t in trajectories.read(path)) == [0, 1, 2, 3, 4]
+    assert sorted(t.repeat for t in trajectories.read(path)) == [0, 1, 2, 3, 4]
 
 
 def test_other_settings_do_not_continue_it(wmrl, agent):
@@ -121,7 +121,7 @@ def test_an_edited_agent_is_another_agent(wmrl, agent, tmp_path):
 
 
 def test_a_folder_in_use_is_refused(wmrl, agent, tmp_path):
-    with eval_run._locked(tmp_path / "mine"):
+    with folders.locked(tmp_path / "mine"):
         code, _, err = wmrl("eval", "--agent", agent, "--tasks", SLUG, "--k", 1, "--out", "mine")
     assert code == 2
     assert "in use" in err
@@ -180,7 +180,7 @@ def test_a_users_mistake_is_one_sentence_and_exit_code_2(wmrl, arguments, words)
     assert "Traceback" not in err
 
 
-def test_a_folder_without_a_finished_attempt_takes_other_settings(wmrl, agent):
+def test_a_folder_without_a_finished_episode_takes_other_settings(wmrl, agent):
     assert wmrl("eval", "--agent", agent, "--tasks", SLUG, "--k", 1, "--out", "mine", "--turns", 0)[0] == 2
     assert wmrl("eval", "--agent", agent, "--tasks", SLUG, "--k", 1, "--out", "mine", "--turns", 1)[0] == 0
     code, _, err = wmrl("eval", "--agent", agent, "--tasks", SLUG, "--k", 1, "--out", "mine", "--turns", 2)
@@ -188,13 +188,13 @@ def test_a_folder_without_a_finished_attempt_takes_other_settings(wmrl, agent):
 
 
 def test_a_failure_inside_the_lock_is_not_taken_for_one_of_the_lock(tmp_path):
-    with pytest.raises(PermissionError, match="of the body"), eval_run._locked(tmp_path):
+    with pytest.raises(PermissionError, match="of the body"), folders.locked(tmp_path):
         raise PermissionError("of the body")
-    with eval_run._locked(tmp_path):  # released
+    with folders.locked(tmp_path):  # released
         pass
 
 
-def test_an_evaluation_without_one_scored_attempt_is_no_success(wmrl, agent, monkeypatch, tmp_path):
+def test_an_evaluation_without_one_scored_episode_is_no_success(wmrl, agent, monkeypatch, tmp_path):
     class Broken(ObedientSandbox):
         def run_job(self, job):
             raise InfrastructureError("The disk is full.")
@@ -202,13 +202,13 @@ def test_an_evaluation_without_one_scored_attempt_is_no_success(wmrl, agent, mon
     monkeypatch.setattr(wmrl_envs.execution, "make_sandbox", lambda kind: Broken(), raising=False)
     code, _, err = wmrl("eval", "--agent", agent, "--tasks", SLUG, "-k", 2, "--turns", 1, "--out", tmp_path / "out")
     assert code == 2
-    assert "Not one of 2 attempts could be scored: The disk is full." in err
+    assert "Not one of 2 episodes could be scored: The disk is full." in err
 
 
 def test_an_agent_that_raises_is_named_and_what_was_done_is_kept(wmrl, agent, tmp_path):
     code, _, err = wmrl("eval", "--agent", agent.replace(":agent", ":broken"), "--tasks", SLUG, "--k", 1)
     assert code == 2
-    assert "RuntimeError: no such key" in err
+    assert f"RuntimeError: no such key ({tmp_path / agent.split(':')[1]}.py, line 11)" in err
 
 
 def test_rescoring_something_else_is_refused(wmrl, tmp_path):
@@ -222,14 +222,14 @@ def test_settings_of_something_else_are_not_continued(tmp_path, settings):
     trajectories.append(tmp_path / "trajectories.jsonl", trajectories.Trajectory("t", "c", 0, 1))
     (tmp_path / "settings.json").write_text(settings)
     with pytest.raises(InvalidInput, match=r"settings\.json .*: give"):
-        eval_run._resume(tmp_path, eval_run.Settings("a", "t"))
+        folders._resume(tmp_path, {"agent": "a"}, ())
 
 
 @pytest.mark.parametrize("name", ["settings.json", "trajectories.jsonl"])
 def test_a_folder_where_a_file_should_be_is_one_sentence(tmp_path, name):
     (tmp_path / name).mkdir()
     with pytest.raises(InvalidInput, match=f"{name} cannot be"):
-        eval_run._resume(tmp_path, eval_run.Settings("a", "t"))
+        folders._resume(tmp_path, {"agent": "a"}, ())
 
 
 def test_no_task_is_not_all_tasks(wmrl):

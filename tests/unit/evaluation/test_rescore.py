@@ -6,12 +6,12 @@ from dataclasses import asdict
 import pytest
 
 from tests.unit.evaluation.conftest import SLUG
+from wmrl_envs.envs.make import make_env
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.recorded.store import ExecutionStore
 from wmrl_envs.outcome import Execution, ExecutionStatus, Solution
 from wmrl_train.config import load_config
 from wmrl_train.episodes.records import Turn
-from wmrl_train.evaluation.attempts import make_env
 from wmrl_train.evaluation.rescore import load, rescore
 from wmrl_train.evaluation.rescore import run as rescore_command
 from wmrl_train.training.build import env_kwargs
@@ -52,7 +52,7 @@ def test_recorded_submissions_are_graded_again_and_the_others_keep_their_score(r
     assert (result.regraded, result.changed, result.kept) == (2, 1, 1)
     assert [t.score for t in result.before.trajectories] == pytest.approx([half, 0.1, 0.3, 0.0])
     assert [t.score for t in result.after.trajectories] == pytest.approx([half, 1.0, 0.3, 0.0])
-    assert result.after.execution_s == pytest.approx(14.0)
+    assert result.after.cost.execution_s == pytest.approx(14.0)
 
 
 def test_a_folder_without_config_is_refused(run_folder):

@@ -8,7 +8,8 @@ import pytest
 from tests.unit.evaluation.conftest import OTHER, SLUG
 from wmrl_envs.engine import Generation
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_train.evaluation.attempts import CallablePolicy, evaluate, evaluate_policy
+from wmrl_train.evaluation.policies import CallablePolicy
+from wmrl_train.evaluation.programs import evaluate, evaluate_policy
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ class Scripted:
         return made
 
 
-def test_a_callable_is_asked_with_the_observation_and_every_attempt_is_scored(programs, kwargs):
+def test_a_callable_is_asked_with_the_observation_and_every_episode_is_scored(programs, kwargs):
     def agent(observation):
         slug = SLUG if "ACTION" in observation else OTHER if "Transported" in observation else None
         return programs[slug]["perfect"] if slug else "#timeout"
@@ -60,8 +61,9 @@ def test_a_callable_is_asked_with_the_observation_and_every_attempt_is_scored(pr
     assert [t.key for t in result.trajectories] == [(slug, i) for slug in (SLUG, OTHER) for i in range(3)]
     assert {t.score for t in result.trajectories} == {1.0}
     assert [[turn.status for turn in t.turns] for t in result.trajectories] == [["ok", "timeout"]] * 6
-    assert (result.table.overall.avg, result.table.overall.valid, result.executions) == (1.0, 1.0, 12)
-    assert result.execution_s == pytest.approx(6.0)
+    assert (result.table.overall.avg, result.table.overall.valid, result.cost.executions) == (1.0, 1.0, 12)
+    assert result.cost.execution_s == pytest.approx(6.0)
+    assert result.table.overall.statuses == {"ok": 6, "timeout": 6}
 
 
 def test_a_callable_with_two_parameters_gets_the_context_with_history(programs, kwargs):
@@ -75,16 +77,16 @@ def test_a_callable_with_two_parameters_gets_the_context_with_history(programs, 
     assert seen == [(SLUG, 0), (SLUG, 1)]
 
 
-def test_an_engine_is_asked_once_a_turn_for_all_attempts_and_tokens_are_kept(programs, kwargs):
+def test_an_engine_is_asked_once_a_turn_for_all_episodes_and_tokens_are_kept(programs, kwargs):
     engine = Scripted(programs)
     result = evaluate_policy(engine, engine, [SLUG, OTHER], 4, workers=2, **kwargs)
     assert [len(call) for call in engine.calls] == [8, 8]
     assert engine.calls[1][0] == [1, 9, 0, 5]
-    assert result.table.overall.attempts == 8
+    assert result.table.overall.episodes == 8
     assert 0 < result.table.overall.avg < 1
 
 
-def test_samples_depend_on_seed_task_attempt_and_turn_alone(programs, kwargs):
+def test_samples_depend_on_seed_task_repeat_and_turn_alone(programs, kwargs):
     def answers(tasks, k, seed):
         engine = Scripted(programs)
         result = evaluate_policy(engine, engine, tasks, k, seed=seed, **kwargs)
@@ -96,11 +98,11 @@ def test_samples_depend_on_seed_task_attempt_and_turn_alone(programs, kwargs):
     assert len({tuple(a) for a in both.values()}) > 1
 
 
-def test_a_failing_engine_costs_its_attempts_their_score_and_nothing_else(programs, kwargs):
+def test_a_failing_engine_costs_its_episodes_their_score_and_nothing_else(programs, kwargs):
     engine = Scripted(programs, failing_call=2)
     result = evaluate_policy(engine, engine, [SLUG], 3, **kwargs)
     assert [t.failure for t in result.trajectories] == ["the engine is gone"] * 3
-    assert (result.table.overall.attempts, result.table.overall.failed) == (0, 3)
+    assert (result.table.overall.episodes, result.table.overall.failed) == (0, 3)
 
 
 def test_a_sandbox_failure_is_no_score(kwargs):
@@ -108,11 +110,11 @@ def test_a_sandbox_failure_is_no_score(kwargs):
     assert [(t.score, t.failure, len(t.turns)) for t in result.trajectories] == [(None, "the daemon is gone", 1)] * 2
 
 
-def test_a_full_context_ends_the_attempt_with_what_it_has(programs, kwargs):
+def test_a_full_context_ends_the_episode_with_what_it_has(programs, kwargs):
     engine = Scripted(programs, max_context=4)
     result = evaluate_policy(engine, engine, [SLUG], 2, **kwargs)
     assert [len(t.turns) for t in result.trajectories] == [1, 1]
-    assert result.table.overall.attempts == 2
+    assert result.table.overall.episodes == 2
 
 
 def test_a_first_prompt_that_does_not_fit_is_an_error_and_no_zero(programs, kwargs):
@@ -121,7 +123,7 @@ def test_a_first_prompt_that_does_not_fit_is_an_error_and_no_zero(programs, kwar
         evaluate_policy(engine, engine, [SLUG], 2, **kwargs)
 
 
-def test_done_attempts_are_not_repeated_but_failed_ones_are(programs, kwargs):
+def test_done_episodes_are_not_repeated_but_failed_ones_are(programs, kwargs):
     first = evaluate(CallablePolicy(lambda text: programs[SLUG]["half"]), [SLUG], 2, **kwargs)
     first.trajectories[1].failure = "ours"
     calls = []
@@ -134,9 +136,43 @@ def test_done_attempts_are_not_repeated_but_failed_ones_are(programs, kwargs):
     assert len(calls) == 2 * 2
     assert [t.score == 1.0 for t in again.trajectories] == [False, True, True]
     assert again.trajectories[0] is first.trajectories[0]
+    assert (again.cost.executions, again.cost_now.executions) == (6, 4)
 
 
-def test_progress_is_told_of_each_attempt_from_one_thread_at_a_time(kwargs):
+def test_episodes_that_are_not_asked_for_are_not_counted(programs, kwargs):
+    agent = CallablePolicy(lambda text: programs[SLUG]["half"])
+    first = evaluate(agent, [SLUG, OTHER], 3, **kwargs)
+    fewer = evaluate(agent, [SLUG], 2, done=first.trajectories, **kwargs)
+    assert [t.key for t in fewer.trajectories] == [(SLUG, 0), (SLUG, 1)]
+    assert (fewer.cost.executions, fewer.cost_now.executions) == (4, 0)
+
+
+class Counting:
+    """An agent that must be told where an episode begins."""
+
+    def __init__(self):
+        self.log, self.inside = [], 0
+
+    def reset(self):
+        self.log.append("reset")
+        self.turn = 0
+
+    def __call__(self, observation):
+        self.inside += 1
+        assert self.inside == 1, "two episodes at once"
+        self.log.append(self.turn)
+        self.turn += 1
+        self.inside -= 1
+        return "#timeout"
+
+
+def test_an_agent_with_reset_is_told_of_every_episode_and_has_one_at_a_time(kwargs):
+    agent = Counting()
+    evaluate(CallablePolicy(agent), [SLUG, OTHER], 2, workers=4, **kwargs)
+    assert agent.log == ["reset", 0, 1] * 4
+
+
+def test_progress_is_told_of_each_episode_from_one_thread_at_a_time(kwargs):
     busy, seen = threading.Lock(), []
 
     def progress(trajectory):
@@ -157,7 +193,7 @@ def test_dsbench_tasks_report_the_relative_gap(programs, kwargs):
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.5, True])
-def test_a_wrong_number_of_attempts_is_refused(kwargs, k):
+def test_a_wrong_number_of_episodes_is_refused(kwargs, k):
     with pytest.raises(InvalidInput, match="k="):
         evaluate(CallablePolicy(lambda text: ""), [SLUG], k, **kwargs)
 
