@@ -144,7 +144,7 @@ def test_the_demo_policy_is_evaluated_for_real(dojo, box):
     kwargs = environment_arguments(demo.env_kwargs, {"data_dir": dojo, "timeout_s": 60})
     result = evaluate(demo.policy, [SLUG], 4, sandbox=box, workers=2, env_kwargs=kwargs)
     demo.close()
-    assert (result.table.overall.attempts, result.table.overall.failed, result.executions) == (4, 0, 4)
+    assert (result.table.overall.episodes, result.table.overall.failed, result.cost.executions) == (4, 0, 4)
     assert len({t.turns[0].answer for t in result.trajectories}) > 1
     assert {t.turns[0].status for t in result.trajectories} <= {"ok", "agent_error", "invalid_submission"}
 
