@@ -23,17 +23,28 @@ _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 def world_model_kind(world_model: Any, env: gymnasium.Env) -> Kind:
     """The kind of `world_model`, told by its method, once it is clear that it fits `env`."""
     name = type(world_model).__name__
+    if isinstance(world_model, gymnasium.Env):
+        raise InvalidInput(
+            f"world_model is an environment ({name}), whose `step` takes one action: to predict with a cheaper environment, pass "
+            "CheapEnvModel(make_env), with a function that makes it."
+        )
     if isinstance(world_model, OutcomeModel):
         if not isinstance(env.unwrapped, ExecutableEnv):
             raise InvalidInput(
                 f"{name} predicts outcomes, but {type(env.unwrapped).__name__} is not an ExecutableEnv (propose, execute, observe): "
                 "pass a dynamics model (`step`) or a reward model (`score`) instead."
             )
+        if not env.unwrapped.replaceable:
+            raise InvalidInput(
+                f"{name} predicts outcomes, but what {type(env.unwrapped).__name__} shows next is no function of an outcome (its simulator "
+                "must have moved): pass a reward model (`score`), which reads the reward off real episodes."
+            )
         return "outcome"
     if isinstance(world_model, RewardModel):
         return "reward"
     if isinstance(world_model, DynamicsModel):
-        for what, space in (("observation", env.observation_space), ("action", env.action_space)):
+        base = env.unwrapped
+        for what, space in (("observation", base.observation_space), ("action", base.action_space)):
             if not isinstance(space, _ARRAYS):
                 raise InvalidInput(f"{name} is a dynamics model, which needs arrays, but the {what} space is {space}.")
         return "dynamics"

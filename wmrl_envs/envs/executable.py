@@ -16,7 +16,13 @@ class ExecutableEnv(gymnasium.Env):
 
     `propose` and `observe` are cheap and run in the caller; `execute` may take minutes and must be safe to call from
     another thread while no other method of the same environment runs.
+
+    Attributes:
+        replaceable: whether `observe` is a function of the outcome (and of earlier ones) alone, so that a predicted outcome can take the
+            place of `execute`. False where `execute` leaves something behind that is observed.
     """
+
+    replaceable = True
 
     @abstractmethod
     def propose(self, action: Any) -> Solution:

@@ -18,7 +18,7 @@ from wmrl_envs.envs.libero import catalog, install
 from wmrl_envs.envs.libero.process import SimulatorProcess
 from wmrl_envs.envs.libero.simulator import ACTION_SIZE, Scene, Simulator
 from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput, WmrlError
-from wmrl_envs.info import wmrl_info
+from wmrl_envs.info import Measured, wmrl_info
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
 
@@ -29,18 +29,6 @@ _TURN = {  # MuJoCo draws the bottom row first
     "rot180": lambda picture: picture[::-1, ::-1],  # mirrored; OpenVLA's training data
     "none": lambda picture: picture,
 }
-
-
-class _Measured(np.float64):
-    """A measured duration in seconds. It equals every other: two runs of one episode agree, whatever the clock says.
-
-    (Gymnasium's `check_env` compares the infos of two runs bit by bit.)
-    """
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Measured) or bool(super().__eq__(other))
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def check_orientation(name: str) -> Orientation:
@@ -99,6 +87,7 @@ class LiberoLongEnv(ExecutableEnv):
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}
+    replaceable = False  # what is seen after a step is the simulator's
 
     def __init__(
         self,
@@ -269,7 +258,7 @@ class LiberoLongEnv(ExecutableEnv):
                     "weight": 1.0,
                     "steps": self._steps,
                     "init_state": self.init_state,
-                    "wall_s": _Measured(wall_s),
+                    "wall_s": Measured(wall_s),
                 }
             )
         }

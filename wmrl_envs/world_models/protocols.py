@@ -3,12 +3,14 @@
 * `OutcomeModel.predict` replaces execution (code tasks), batched.
 * `RewardModel.score` reads the reward off the observations of an episode that was stepped for real (VLA).
 * `DynamicsModel.step` replaces an ordinary Gymnasium environment, batched.
+
+What a model may be able to do besides is declared too: `LearningModel`, `Resumable`, `Seedable`, `Doubting`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,10 +20,7 @@ from wmrl_envs.outcome import Outcome, Solution
 
 @runtime_checkable
 class OutcomeModel(Protocol):
-    """Predicts what execution would report. `len(result) == len(solutions)`; every score lies in [0, 1].
-
-    A model that learns online also has `update(solutions, contexts, outcomes)`, called with executed outcomes only.
-    """
+    """Predicts what execution would report. `len(result) == len(solutions)`; every score lies in [0, 1]."""
 
     def predict(self, solutions: Sequence[Solution], contexts: Sequence[TaskContext]) -> list[Outcome]: ...
 
@@ -38,3 +37,38 @@ class DynamicsModel(Protocol):
     """One batched step of a learned environment: (n, *obs), (n, *act) -> obs (n, *obs), reward (n,), terminated (n,)."""
 
     def step(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+
+
+@runtime_checkable
+class LearningModel(Protocol):
+    """A world model that learns from what was executed, after it was paid.
+
+    Outcome models: `update(solutions, contexts, outcomes)`, executed outcomes only, none that failed for reasons of ours.
+    Dynamics models: `update(observations, actions, rewards, next_observations, terminated)`, arrays with n rows each.
+    """
+
+    def update(self, *executed: Any) -> None: ...
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """State that goes into a checkpoint. `state_dict` of outcome models is JSON-able."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Any, /) -> None: ...
+
+
+@runtime_checkable
+class Seedable(Protocol):
+    """A model with randomness of its own, started over by `reset(seed=...)`."""
+
+    def seed(self, seed: int, /) -> Any: ...
+
+
+@runtime_checkable
+class Doubting(Protocol):
+    """A model that knows where it is in doubt: there anchors are worth most."""
+
+    def spread(self, task: str, /) -> float:
+        """Standard deviation of its opinions on solutions of a task lately, in units of the score."""

@@ -13,13 +13,15 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from wmrl_envs.anchoring.graded import Graded
 from wmrl_envs.anchoring.groups import Group, GroupBook
 from wmrl_envs.anchoring.kinds import time_limit, world_model_kind
-from wmrl_envs.anchoring.steppers import STEPPERS, failure
+from wmrl_envs.anchoring.lanes import Threads
+from wmrl_envs.anchoring.slots import Transition, make_slots
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.info import KEYS
-from wmrl_envs.outcome import ExecutionStatus
+from wmrl_envs.world_models.protocols import Seedable
 
 log = logging.getLogger(__name__)
 
@@ -119,8 +121,9 @@ class AnchoredVecEnv(VectorEnv):
         self.set_autoreset_mode(autoreset_mode)
         self._book = GroupBook(n, group_size, schedule, min_anchor_groups, seed)
         workers = min(n, 32) if workers is None else workers
-        self._stepper = STEPPERS[self.kind](
-            self.envs, world_model, self.corrector, retries=retries, workers=workers, grouped=group_size > 1
+        self._threads, self._retries = Threads(workers), retries
+        self._slots = make_slots(
+            self.kind, self.envs, world_model, self.corrector, retries=retries, execution=self._threads, grouped=group_size > 1
         )
         self._buffer: Any = create_empty_array(self.single_observation_space, n=n, fn=np.zeros)
         self._elapsed = [0] * n
@@ -143,11 +146,11 @@ class AnchoredVecEnv(VectorEnv):
         """Start a new episode in every slot. An integer seed restarts every random choice from it."""
         if isinstance(seed, (int, np.integer)):
             super().reset(seed=int(seed))
-            if hasattr(self.world_model, "seed"):
+            if isinstance(self.world_model, Seedable):
                 self.world_model.seed(int(seed))
         if options and "reset_mask" in options:
             raise InvalidInput("options={'reset_mask': ...}: AnchoredVecEnv resets its slots itself; leave it out.")
-        self._stepper.groups = self._book.start_all(seed)
+        self._slots.groups = self._book.start_all(seed)
         infos: dict[str, Any] = {}
         wmrl = _Columns(self.num_envs)
         observations = [self._begin(slot, options, infos, wmrl) for slot in range(self.num_envs)]
@@ -161,13 +164,13 @@ class AnchoredVecEnv(VectorEnv):
         if len(acts) != self.num_envs:
             raise InvalidInput(f"{len(acts)} actions for {self.num_envs} environments: expected one each.")
         resetting = [i for i in range(self.num_envs) if self._over[i]]
-        dropped = [i for i in range(self.num_envs) if not self._over[i] and self._stepper.groups[i].dropped]
-        running = [i for i in range(self.num_envs) if not self._over[i] and not self._stepper.groups[i].dropped]
-        done = {i: failure(self._stepper.observations[i]) for i in dropped}
+        dropped = [i for i in range(self.num_envs) if not self._over[i] and self._slots.groups[i].dropped]
+        running = [i for i in range(self.num_envs) if not self._over[i] and not self._slots.groups[i].dropped]
+        done = {i: self._cut_short(i) for i in dropped}
         if running:
             last = [self._elapsed[i] + 1 == self.max_episode_steps for i in running]
             for i, at_limit, transition in zip(
-                running, last, self._stepper.step(running, [acts[i] for i in running], last), strict=True
+                running, last, self._slots.step(running, [acts[i] for i in running], last), strict=True
             ):
                 transition.truncated |= at_limit
                 done[i] = transition
@@ -179,25 +182,26 @@ class AnchoredVecEnv(VectorEnv):
         wmrl, final_wmrl = _Columns(self.num_envs), _Columns(self.num_envs)
         for i, transition in done.items():
             if transition.failed:
-                self._drop(self._stepper.groups[i])
+                self._drop(self._slots.groups[i])
         groups = self._groups()  # before slots restart
         for i in resetting:
-            self._stepper.groups[i] = self._book.start(i)
+            self._slots.groups[i] = self._book.start(i)
             observations[i] = self._begin(i, None, infos, wmrl)
         for i, transition in done.items():
             observations[i], rewards[i] = transition.observation, transition.reward
             terminated[i], truncated[i] = transition.terminated, transition.truncated
             self._elapsed[i] += 1
+            known = transition.graded.known(transition.info.get("wmrl"))
             if not (transition.terminated or transition.truncated):
-                self._add(infos, wmrl, i, transition.info, transition.wmrl)
+                self._add(infos, wmrl, i, transition.info, known)
             elif self.autoreset_mode is AutoresetMode.NEXT_STEP:
-                self._add(infos, wmrl, i, transition.info, transition.wmrl)
+                self._add(infos, wmrl, i, transition.info, known)
                 self._end(i)
             else:
-                self._add(finals, final_wmrl, i, transition.info, transition.wmrl)
+                self._add(finals, final_wmrl, i, transition.info, known)
                 self._add_info(infos, {"final_obs": transition.observation}, i)
                 self._end(i)
-                self._stepper.groups[i] = self._book.start(i)
+                self._slots.groups[i] = self._book.start(i)
                 observations[i] = self._begin(i, None, infos, wmrl)
         if final_wmrl.slots:
             infos["final_info"], infos["_final_info"] = final_wmrl.into(finals, groups), terminated | truncated
@@ -210,7 +214,7 @@ class AnchoredVecEnv(VectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Cancel what is pending, wait for what runs, close the environments."""
-        self._stepper.close()
+        self._threads.close()
         for env in self.envs:
             env.close()
 
@@ -246,10 +250,9 @@ class AnchoredVecEnv(VectorEnv):
     def _begin(self, slot: int, options: dict[str, Any] | None, infos: dict[str, Any], wmrl: _Columns) -> Any:
         """Reset a slot; where that fails for reasons of ours, its group is dropped and the next step ends the episode."""
         started = self._reset_slot(slot, options)
-        observation, info = started or (self._stepper.observations[slot], {})
-        self._stepper.begin(slot, observation)
+        observation, info = started or (self._slots.observations[slot], {})
         self._elapsed[slot], self._over[slot] = 0, False
-        group = self._stepper.groups[slot]
+        group = self._slots.groups[slot]
         for key, value in (
             ("anchored", group.anchored),
             ("group", group.id),
@@ -257,20 +260,24 @@ class AnchoredVecEnv(VectorEnv):
             ("valid", True),
         ):
             self._group_columns[key][slot] = value
-        self._add(infos, wmrl, slot, info, {} if started else {"status": ExecutionStatus.INFRA_ERROR.value})
+        self._add(infos, wmrl, slot, info, {} if started else Graded.lost("reset").known())
         if started is None:
             self._drop(group)
         return observation
 
     def _reset_slot(self, slot: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]] | None:
-        for attempt in range(self._stepper.retries + 1):
+        for attempt in range(self._retries + 1):
             try:
-                return self.envs[slot].reset(seed=self._stepper.groups[slot].seed, options=options)
+                return self._slots.reset(slot, seed=self._slots.groups[slot].seed, options=options)
             except InfrastructureError as error:
-                if attempt == self._stepper.retries and self._stepper.observations[slot] is None:
+                if attempt == self._retries and self._slots.observations[slot] is None:
                     raise  # it never ran: there is nothing to go on from
                 log.warning("Environment %d could not be reset: %s", slot, error)
         return None
+
+    def _cut_short(self, slot: int) -> Transition:
+        """The step of a slot whose group is dropped: nothing runs any more."""
+        return Transition.lost(self._slots.observations[slot], Graded.lost("its group was dropped"))
 
     def _end(self, slot: int) -> None:
         self._over[slot] = True

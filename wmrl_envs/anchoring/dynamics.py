@@ -1,0 +1,108 @@
+"""`DynamicsOracle`: steps of ordinary environments, predicted in one batch, with the anchored ones taken beside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from wmrl_envs.anchoring.graded import Graded, pairs_of
+from wmrl_envs.anchoring.kinds import InSpace, checked_steps, stack
+from wmrl_envs.anchoring.lanes import settle
+from wmrl_envs.anchoring.oracle import Oracle
+from wmrl_envs.errors import InfrastructureError
+from wmrl_envs.outcome import ExecutionStatus
+
+StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Move:
+    """A step to be graded, from `observation` by `action`, both of the base environment. `execute`: its real step."""
+
+    observation: Any
+    action: Any
+    execute: Callable[[Any], StepResult]
+    anchored: bool
+    group: int | None = None
+
+
+class DynamicsOracle(Oracle):
+    """For `DynamicsModel`s. A graded step's `used` is the 5-tuple the environment returns."""
+
+    def __init__(self, world_model: Any, corrector: Any, *, observation_space: gymnasium.Space, **arguments: Any):
+        super().__init__(world_model, corrector, **{"score_range": None, **arguments})
+        self._in_space = InSpace(observation_space)
+
+    def grade(self, moves: Sequence[Move]) -> list[Graded]:
+        """Every step graded. Without an answer of the world model, anchors go on and the others are lost."""
+        running = self.execution.start(real_step, [(m.execute, m.action) for m in moves if m.anchored])
+        try:
+            out = self._predicted(moves)
+            executed = iter([job.result() for job in running])
+        finally:
+            settle(running)
+        for graded in out:
+            if graded.anchored:
+                _take(graded, *next(executed))
+        return out
+
+    def learn(self, graded: Sequence[Graded]) -> None:
+        """Pool the pairs of what was graded, and teach a world model that learns the real transitions."""
+        self.observe(pairs_of(graded))
+        real = [g for g in graded if g.true is not None] if self._learns else []
+        if real:
+            self.teach(
+                stack([g.question.observation for g in real]),
+                stack([g.question.action for g in real]),
+                np.array([g.true for g in real]),
+                stack([g.used[0] for g in real]),
+                np.array([bool(g.used[2]) for g in real]),
+            )
+
+    def _predicted(self, moves: Sequence[Move]) -> list[Graded]:
+        out = [Graded(anchored=m.anchored, group=m.group, question=m) for m in moves]
+        before, acted = stack([m.observation for m in moves]), stack([m.action for m in moves])
+        try:
+            answer = self.ask(self.world_model.step, before, acted)
+        except InfrastructureError as error:
+            for graded in out:
+                graded.unpredicted = str(error)
+                if not graded.anchored:
+                    graded.status, graded.failed = ExecutionStatus.INFRA_ERROR.value, str(error)
+            return out
+        observations, rewards, terminated = checked_steps(answer, before, self.score_range)
+        observations = self._in_space(observations)
+        calibrated = self.calibrate(rewards)
+        rows = zip(out, observations, rewards.tolist(), calibrated.tolist(), terminated.tolist(), strict=True)
+        for graded, observation, raw, fair, end in rows:
+            graded.take_prediction(raw, fair)
+            graded.used = graded.prediction = (observation, fair, end, False, {})
+        return out
+
+
+def real_step(job: tuple[Callable[[Any], StepResult], Any]) -> tuple[StepResult | None, str | None, float]:
+    """A real step: its result, or why it failed for reasons of ours; and its seconds."""
+    execute, action = job
+    start = time.perf_counter()
+    try:
+        result = execute(action)
+    except InfrastructureError as error:
+        return None, str(error), time.perf_counter() - start
+    own = result[4].get("wmrl") or {}
+    if own.get("status") == ExecutionStatus.INFRA_ERROR:
+        return None, str(own.get("detail", "the environment failed")), time.perf_counter() - start
+    return result, None, time.perf_counter() - start
+
+
+def _take(graded: Graded, result: StepResult | None, why: str | None, wall_s: float) -> None:
+    graded.wall_s, graded.execution = wall_s, result
+    if result is None:
+        graded.status, graded.failed, graded.score = ExecutionStatus.INFRA_ERROR.value, why, None
+        return
+    graded.used, graded.status = result, (result[4].get("wmrl") or {}).get("status", graded.status)
+    graded.take_truth(float(result[1]))
