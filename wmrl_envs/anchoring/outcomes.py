@@ -118,7 +118,7 @@ def _graded(asked: Asked, predicted: Predicted | None, execution: Outcome | None
             if execution is None:  # told as it is paid
                 out.used = prediction if prediction.score == calibrated else prediction.with_score(calibrated)
     if execution is not None:
-        out.used, out.cpu_s, out.cached = execution, execution.cpu_s, bool(execution.details.get("cached", False))
+        out.used, out.cpu_s, out.cached = execution, execution.cpu_s, execution.cached
         if asked.anchored and not execution.is_infra_error:
             out.take_truth(float(execution.score))
         elif not execution.is_infra_error:
@@ -128,5 +128,5 @@ def _graded(asked: Asked, predicted: Predicted | None, execution: Outcome | None
     used: Outcome = out.used
     out.status, out.raw_score, out.wall_s = used.status.value, used.raw_score, used.wall_s
     if used.is_infra_error:
-        out.failed, out.true, out.score = str(used.details.get("error", used.feedback)), None, None
+        out.failed, out.true, out.score = used.error or used.feedback, None, None
     return out
