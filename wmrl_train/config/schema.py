@@ -172,10 +172,10 @@ class CorrectionConfig(Section):
     """Inverse-Variance Denoising: the anchor weight rho."""
     min_pairs: int = Field(default=200, ge=2)
     refit_every: int = Field(default=64, ge=1)
-    direction: Literal["inverse", "regression"] = "inverse"
+    direction: Literal["inverse", "regression", "auto"] = "inverse"
     levels: int = Field(default=10, ge=2)
     w_max: float = Field(default=4.0, ge=1)
-    fusion: Literal["ivw", "cv", "auto", "none"] = "ivw"
+    fusion: Literal["ivw", "cv", "dr", "auto", "none"] = "ivw"
     prequential: bool = True
     """Residuals by the map as it was before their pair; false: by the map refitted with it (for comparison)."""
     on_alarm: Literal["warn", "act"] = "warn"

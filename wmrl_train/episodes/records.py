@@ -17,13 +17,15 @@ from wmrl_envs.outcome import Outcome, Solution
 class Row:
     """A sequence for the learner: `ids`, and for each whether the agent sampled it and with which log-probability (0.0 elsewhere).
 
-    `choices`: of an agent that was restricted, the ids each sampled token was chosen from (else empty).
+    `choices`: of an agent that was restricted, the ids each sampled token was chosen from (else empty). Of a robot the ids are the
+    action codes of one look, all sampled, and `context` is what was seen.
     """
 
     ids: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     choices: list[list[int]] = field(default_factory=list)
+    context: Any = None
 
     def add(self, ids: Any, logprobs: Any = None, choices: Any = None) -> None:
         """Append ids that were given (`logprobs` None) or sampled, perhaps out of `choices`; what had no alternative counts as given."""
@@ -48,7 +50,7 @@ class Row:
 
 @dataclass
 class Turn:
-    """One solution: what the agent wrote, what was predicted and what was executed.
+    """One solution: what the agent wrote, what was predicted and what was executed. A robot's episode is one turn.
 
     Scores are None where they do not exist: `predicted` for solutions no program could be read from and without a world
     model, `true` outside anchor groups. `calibrated` is the prediction under the map of that step.
@@ -70,11 +72,12 @@ class Turn:
     execution_s: float = 0.0  # wall clock
     execution_cpu_s: float = 0.0
     cached: bool = False
+    steps: int = 0  # actions of a robot that were simulated
 
 
 @dataclass
 class Trajectory:
-    """One episode: rows of tokens (one, or one a turn) and its turns."""
+    """One episode: rows of tokens (one, or one a turn; of a robot one a look) and its turns."""
 
     rows: list[Row] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
@@ -104,12 +107,16 @@ class GroupPlan:
 
 @dataclass
 class Group:
-    """Trajectories of one task from one initial state. `failure` is why it was dropped (an infrastructure failure), or None."""
+    """Trajectories of one task from one initial state. `failure` is why it was dropped (an infrastructure failure), or None.
+
+    `start`: the number of that state, where the environment has numbered ones.
+    """
 
     plan: GroupPlan
     trajectories: list[Trajectory] = field(default_factory=list)
     failure: str | None = None
     executed: list[tuple[Solution, TaskContext, Outcome]] = field(default_factory=list)  # for a world model that learns
+    start: int | None = None
 
     def scores(self, which: str, reward_mode: str) -> list[float]:
         return [trajectory.score(which, reward_mode) for trajectory in self.trajectories]
@@ -129,7 +136,7 @@ class Group:
             Trajectory([Row(**row) for row in t["rows"]], [Turn(**turn) for turn in t["turns"]]) for t in data["trajectories"]
         ]
         executed = [(Solution(**s), _context(c), Outcome.from_dict(o)) for s, c, o in data["executed"]]
-        return cls(GroupPlan(**data["plan"]), trajectories, data["failure"], executed)
+        return cls(GroupPlan(**data["plan"]), trajectories, data["failure"], executed, data.get("start"))
 
 
 @dataclass

@@ -16,7 +16,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -145,9 +145,19 @@ def latest(directory: Path) -> Checkpoint:
     )
 
 
+@runtime_checkable
+class LoadsItself(Protocol):
+    """A policy that is more than a transformers model: it reads what its `save_pretrained` wrote."""
+
+    def load_weights(self, folder: Path) -> None: ...
+
+
 def load_weights(checkpoint: Checkpoint, model: Any) -> None:
     """Copy the saved policy (or its adapters) into `model`."""
     folder = checkpoint.path / "policy"
+    if isinstance(model, LoadsItself):
+        model.load_weights(folder)
+        return
     if hasattr(model, "disable_adapter"):
         from peft import set_peft_model_state_dict
 

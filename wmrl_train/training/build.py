@@ -12,6 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from wmrl_envs.correction import Corrector
 from wmrl_envs.engine import Engine, Sampling
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.make import make_env
@@ -28,7 +31,7 @@ from wmrl_train.episodes.agent import Agent
 from wmrl_train.episodes.roller import Roller
 from wmrl_train.learn.learner import Learner
 from wmrl_train.learn.ranks import Ranks
-from wmrl_train.training.parts import Calibrate, Parts
+from wmrl_train.training.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -91,10 +94,10 @@ def text_parts(
         more: further fields of `Parts`.
     """
 
-    def make_roller(config: Config, calibrate: Calibrate) -> Roller:
+    def make_roller(config: Config, corrector: Corrector) -> Roller:
         rollout = config.rollout
         return Roller(
-            engine, agent, make_env, world_model, calibrate,
+            engine, agent, make_env, world_model, lambda scores, task: corrector.calibrate(np.asarray(scores), task),
             sampling=Sampling(rollout.temperature, rollout.top_p, rollout.max_new_tokens),
             group_size=rollout.group_size, max_context=rollout.max_context, generation_workers=rollout.generation_workers,
             prediction_workers=rollout.prediction_workers, execution_workers=execution_workers, retries=rollout.retries,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
+from wmrl_envs.correction import Corrector
 from wmrl_train.config import Config
 from wmrl_train.episodes.lanes import Busy, Lane
 from wmrl_train.episodes.records import Group, GroupPlan, Sampled
 from wmrl_train.learn.learner import Sample
-
-Calibrate = Callable[[Sequence[float], str], np.ndarray]  # (raw scores, task) -> calibrated scores
 
 
 class Sampler(Protocol):
@@ -22,6 +19,20 @@ class Sampler(Protocol):
     version: int
 
     def update_weights(self, weights: Iterable[tuple[str, Any]]) -> None: ...
+
+
+class Roller(Protocol):
+    """Rolls groups out: samples, predicts, executes the anchors. `busy`: of all three lanes together."""
+
+    busy: Busy
+    generation: Lane
+    prediction: Lane
+    execution: Lane
+
+    def collect(self, plans: Sequence[GroupPlan]) -> list[Group]:
+        """Roll groups out and wait for them; in the order of `plans`."""
+
+    def close(self) -> None: ...
 
 
 class Running(Protocol):
@@ -34,24 +45,15 @@ class Running(Protocol):
         """The groups, once they are finished."""
 
 
-class Roller(Protocol):
-    """Rolls groups out: samples, predicts, executes the anchors. `busy`: of all three lanes together."""
-
-    busy: Busy
-    generation: Lane
-    prediction: Lane
-    execution: Lane
+@runtime_checkable
+class Deferring(Roller, Protocol):
+    """A roller whose anchors may land in a later step (`anchors.lag`)."""
 
     def start(self, plans: Sequence[GroupPlan], given: Sequence[Sampled] = ()) -> Sequence[Running]:
-        """Set groups going: the anchors' first, each by itself, then the others."""
+        """Set groups going: each anchor group by itself, then the others."""
 
     def take_up(self, data: dict[str, Any]) -> Running:
         """Groups from the checkpoint they were saved in (`Running.as_dict`)."""
-
-    def collect(self, plans: Sequence[GroupPlan]) -> list[Group]:
-        """Roll groups out and wait for them; in the order of `plans`."""
-
-    def close(self) -> None: ...
 
 
 class Learner(Protocol):
@@ -75,7 +77,7 @@ class Parts:
         engine: samples with its weights.
         world_model: predicts what the roller does not execute; None if every group is an anchor.
         tasks: what groups are about.
-        make_roller: (configuration, how to calibrate predictions) -> roller.
+        make_roller: (configuration, corrector of the predictions) -> roller.
         make_learner: (policy, configuration) -> learner, of this process alone or one that other processes follow.
         evaluate: (step) -> JSON-able results of really executing samples, or None.
         close: called at the end, last one first.
@@ -86,7 +88,7 @@ class Parts:
     engine: Sampler
     world_model: Any
     tasks: Sequence[str]
-    make_roller: Callable[[Config, Calibrate], Roller]
+    make_roller: Callable[[Config, Corrector], Roller]
     make_learner: Callable[[Any, Config], Learner]
     evaluate: Callable[[int], dict[str, Any]] | None = None
     close: list[Callable[[], None]] = field(default_factory=list)

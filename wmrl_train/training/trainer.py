@@ -23,13 +23,14 @@ from wmrl_envs.errors import InvalidInput, WmrlError
 from wmrl_train.config import Config
 from wmrl_train.engines.load import hand_over
 from wmrl_train.episodes.records import Group, GroupPlan
+from wmrl_train.episodes.seeds import seed_of
 from wmrl_train.learn.learner import Sample
 from wmrl_train.run import checkpoint, metrics
 from wmrl_train.run.interrupt import Interrupts
 from wmrl_train.run.progress import Progress
 from wmrl_train.run.rundir import RunDirectory
 from wmrl_train.run.tracking import Trackers
-from wmrl_train.training.parts import Parts, Running
+from wmrl_train.training.parts import Deferring, Parts, Running
 
 
 class Interrupted(WmrlError):
@@ -78,9 +79,12 @@ class Trainer:
             fusion=correction.fusion, prequential=correction.prequential,
         )  # fmt: skip
         self.schedule = AnchorSchedule(
-            config.anchors.fraction, config.anchors.min_groups, _seed(config.run.seed, 1), adaptive=correction.on_alarm == "act"
+            config.anchors.fraction,
+            config.anchors.min_groups,
+            seed_of(config.run.seed, 1),
+            adaptive=correction.on_alarm == "act",
         )
-        self.roller = parts.make_roller(config, lambda scores, task: self.corrector.calibrate(np.asarray(scores), task))
+        self.roller = parts.make_roller(config, self.corrector)
         self.step = 0
         self.ledger = metrics.Ledger()
         self.pending: list[tuple[int, Running]] = []  # anchor groups under way, with the step they join
@@ -131,7 +135,7 @@ class Trainer:
         rolled_s = time.perf_counter() - began
         kept = [group for group in groups if group.failure is None]
         self._check_patience(kept)
-        advantages, rewards = self._correct(kept)
+        advantages, rewards = self._correct(groups)
         learn_began, cpu = time.perf_counter(), time.process_time()
         with self._learn_undisturbed():
             learned = self.learner.update(self._samples(kept, advantages))
@@ -150,7 +154,7 @@ class Trainer:
         anchored, propensity = self.schedule.draw(m, tasks, priority=priority)
         return [
             GroupPlan(
-                self.step * m + i, self.step, tasks[i], _seed(seed, 2, self.step, i), bool(anchored[i]), float(propensity[i])
+                self.step * m + i, self.step, tasks[i], seed_of(seed, 2, self.step, i), bool(anchored[i]), float(propensity[i])
             )
             for i in range(m)
         ]
@@ -160,7 +164,7 @@ class Trainer:
         lag = self.config.anchors.lag
         if lag == 0:
             return self.roller.collect(plans)
-        cohorts = self.roller.start(plans)
+        cohorts = self._deferring().start(plans)
         n_anchors = sum(plan.anchored for plan in plans)
         self.pending += [(self.step + lag, anchors) for anchors in cohorts[:n_anchors]]
         groups = [group for others in cohorts[n_anchors:] for group in others.result()]
@@ -170,21 +174,30 @@ class Trainer:
         landed = [group for anchors in due for group in anchors.result()]
         return sorted(landed + groups, key=lambda group: group.plan.id)
 
+    def _deferring(self) -> Deferring:
+        if not isinstance(self.roller, Deferring):
+            raise InvalidInput(
+                f"anchors.lag={self.config.anchors.lag}: {type(self.roller).__name__} cannot defer anchors; set it to 0."
+            )
+        return self.roller
+
     def _correct(self, groups: list[Group]) -> tuple[np.ndarray, np.ndarray]:
-        """Weighted advantages C (m, n), such that the gradient is (1/n) sum C_ki grad log pi, and the rewards behind them (m, n)."""
-        if not groups:
+        """Weighted advantages C (m, n) of the usable groups, such that the gradient is (1/n) sum C_ki grad log pi, and their rewards (m, n)."""
+        kept = [g for g in groups if g.failure is None]
+        if not kept:
             return np.zeros((0, self.config.rollout.group_size)), np.zeros((0, self.config.rollout.group_size))
-        mode = self.config.tasks.reward_mode
-        anchored = np.array([g.plan.anchored for g in groups])
-        true = np.array([g.scores("true", mode) for g in groups])
-        predicted = np.array([g.scores("predicted", mode) for g in groups]) if self.parts.world_model is not None else true
-        tasks = [g.plan.task for g in groups]
+        mode, deferred = self.config.tasks.reward_mode, self.config.anchors.lag > 0
+        anchored = np.array([g.plan.anchored for g in kept])
+        true = np.array([g.scores("true", mode) for g in kept])
+        predicted = np.array([g.scores("calibrated" if g.pairs() or not g.plan.anchored else "true", mode) for g in kept])
         act = self.config.correction.on_alarm == "act"
         advantages = self.corrector.advantages(
-            predicted, np.where(anchored[:, None], true, np.nan), anchored, tasks=tasks,
-            propensity=np.array([g.plan.propensity for g in groups]), freeze=act and self.corrector.action == "freeze",
+            predicted, np.where(anchored[:, None], true, np.nan), anchored, tasks=[g.plan.task for g in kept], calibrated=predicted,
+            propensity=None if deferred else np.array([g.plan.propensity for g in kept]),
+            lost=() if deferred else [g.plan.propensity for g in groups if g.failure is not None and g.plan.anchored],
+            freeze=act and self.corrector.action == "freeze",
         )  # fmt: skip
-        rewards = np.where(anchored[:, None], true, self.corrector.calibrate(predicted, tasks))
+        rewards = np.where(anchored[:, None], true, predicted)
         if self.config.correction.scale == "std":
             advantages = advantages / (rewards.std(axis=1, ddof=1, keepdims=True) + 1e-6)
         return advantages, rewards
@@ -207,12 +220,21 @@ class Trainer:
             pairs = group.pairs()
             if pairs:
                 predicted, true = zip(*pairs, strict=True)
-                self.corrector.observe(predicted, true, group=group.plan.id, task=group.plan.task)
+                self.corrector.observe(
+                    predicted, true, group=group.plan.id, task=group.plan.task, episodes=self._as_episodes(group, len(pairs))
+                )
             if group.executed and hasattr(model, "update"):
                 solutions, contexts, outcomes = zip(*group.executed, strict=True)
                 model.update(solutions, contexts, outcomes)
         if self.config.correction.on_alarm == "act":
             self.schedule.adapt(self.corrector.action in ("raise", "freeze"))
+
+    def _as_episodes(self, group: Group, pairs: int) -> tuple[list[float], list[float]] | None:
+        """(calibrated, true) scores of a group's episodes; None where each has one pair, which says the same."""
+        if pairs == len(group.trajectories) or not self.corrector.prequential:
+            return None
+        mode = self.config.tasks.reward_mode
+        return group.scores("calibrated", mode), group.scores("true", mode)
 
     def _check_patience(self, kept: list[Group]) -> None:
         self._barren = 0 if kept or self.config.anchors.lag else self._barren + 1
@@ -299,7 +321,7 @@ class Trainer:
         if saved.state["world_model"] is not None:
             self.parts.world_model.load_state_dict(saved.state["world_model"])
         self.ledger = metrics.Ledger(**saved.state["ledger"])
-        self.pending = [(step, self.roller.take_up(data)) for step, data in saved.state["pending"]]
+        self.pending = [(step, self._deferring().take_up(data)) for step, data in saved.state["pending"]]
         self.run_dir.truncate(saved.state["logs"])
         self.ledger.recall(self.run_dir.read("rollouts.jsonl"))
         self.step = saved.step
@@ -339,8 +361,4 @@ def task_at(tasks: Sequence[str], seed: int, position: int) -> str:
     if not tasks:
         raise InvalidInput("No tasks to train on: tasks.train names none.")
     epoch, at = divmod(position, len(tasks))
-    return tasks[int(np.random.default_rng(_seed(seed, 3, epoch)).permutation(len(tasks))[at])]
-
-
-def _seed(*parts: int) -> int:
-    return int(np.random.SeedSequence([int(p) for p in parts]).generate_state(1, np.uint64)[0] >> 1)
+    return tasks[int(np.random.default_rng(seed_of(seed, 3, epoch)).permutation(len(tasks))[at])]

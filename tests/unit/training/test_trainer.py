@@ -235,6 +235,20 @@ def test_world_model_only_executes_nothing(tmp_path, tiny):
     assert work.ledger.executions_paid == 0 < work.ledger.executions_avoided
 
 
+@pytest.mark.parametrize(("mode", "of"), [("score", lambda x: sum(x) / len(x)), ("improvement", max)])
+def test_a_predicted_episode_is_paid_by_its_calibrated_turns(tmp_path, tiny, mode, of):
+    """As the environment pays it: every turn calibrated, then the mean or the best of them."""
+    work = trainer(config(tmp_path, tasks__reward_mode=mode), tiny, env=lambda task: ToyEnv(task, max_turns=2))
+    work.run()
+    assert work.corrector.ready, "the map must have bent something"
+    bent = 0
+    for record in work.run_dir.read("rollouts.jsonl"):
+        turns = record["turns"]
+        assert record["reward"] == pytest.approx(of([t["true" if record["anchored"] else "calibrated"] or 0.0 for t in turns]))
+        bent += any(t["calibrated"] is not None and abs(t["calibrated"] - t["predicted"]) > 0.01 for t in turns)
+    assert bent > 0
+
+
 def test_nan_stops_the_run_and_keeps_the_checkpoint(tmp_path, tiny):
     work = trainer(config(tmp_path), tiny)
     work._train_step()
