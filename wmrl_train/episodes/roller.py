@@ -16,7 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from wmrl_envs.anchoring.graded import Graded
+from wmrl_envs.anchoring.outcomes import Asked, OutcomeOracle, Predicted
 from wmrl_envs.context import TaskContext
+from wmrl_envs.correction.corrector import Corrector
 from wmrl_envs.engine import Engine, Generation, Sampling
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.errors import InfrastructureError, InvalidInput
@@ -36,7 +39,7 @@ class Roller:
         engine, agent: who acts.
         make_env: task -> environment; environments are kept and used again for later groups of the task.
         world_model: predicts outcomes; None if every group is an anchor.
-        calibrate: (raw scores, task) -> calibrated scores, used for what the environment is told in predicted groups.
+        corrector: calibrates them, for what the environment is told and paid in predicted groups; None: raw predictions.
         sampling: temperature, top-p and token limit; the stop ids are the agent's.
         group_size: trajectories a group.
         max_context: tokens of a conversation; an episode whose conversation is full ends.
@@ -50,7 +53,7 @@ class Roller:
         agent: Agent,
         make_env: Callable[[str], ExecutableEnv],
         world_model: OutcomeModel | None,
-        calibrate: Callable[[Sequence[float], str], np.ndarray],
+        corrector: Corrector | None = None,
         *,
         sampling: Sampling,
         group_size: int,
@@ -61,7 +64,6 @@ class Roller:
         retries: int = 2,
     ):
         self._engine, self._agent, self._make_env = engine, agent, make_env
-        self._world_model, self._calibrate = world_model, calibrate
         self._sampling = replace(
             sampling, stop_ids=agent.stop_ids, max_new_tokens=min(sampling.max_new_tokens, agent.max_new_tokens)
         )
@@ -71,6 +73,9 @@ class Roller:
         self.generation = Lane("generate", generation_workers, cpu="process", together=self.busy)
         self.prediction = Lane("predict", prediction_workers, cpu="thread", together=self.busy)
         self.execution = Lane("execute", execution_workers, together=self.busy)
+        self.oracle = OutcomeOracle(
+            world_model, corrector, retries=retries, prediction=self.prediction, execution=self.execution
+        )
         self._cohorts = ThreadPoolExecutor(256, thread_name_prefix="cohort")
         self._closing = False
         self._idle: dict[str, list[ExecutableEnv]] = {}
@@ -106,7 +111,7 @@ class Roller:
 
     def close(self) -> None:
         """End the lanes and the environments. Does not wait for executions: closing the sandbox ends those."""
-        self._closing = True
+        self._closing = self.oracle.closing = True
         for pool in (self._cohorts, self.generation, self.prediction, self.execution):
             pool.shutdown(wait=False, cancel_futures=True) if isinstance(pool, ThreadPoolExecutor) else pool.close()
         for env in self._envs:
@@ -153,17 +158,16 @@ class Roller:
         cohort.sampled.append(sampled)
         for member, generation in zip(room, sampled.generations, strict=True):
             member.propose(self._agent, generation, sampled.version)
-        anchors = [m for m in room if m.plan.anchored or m.solution.problem is not None]  # a problem is told, nothing runs
-        executions = self.execution.start(self._execute, anchors)
-        self._predict(room, groups, sampled)
-        for member, execution in zip(anchors, executions, strict=True):
-            outcome = execution.result()
-            member.take_executed(outcome)
-            self.execution.charge(0.0 if member.turn.cached else outcome.cpu_s)
-            if outcome.is_infra_error:
-                _fail(groups, [member], f"execution failed: {outcome.error or outcome.feedback}")
+        for member, graded in zip(room, self._grade(room, sampled), strict=True):
+            member.take(graded)
+            if graded.execution is not None:
+                self.execution.charge(0.0 if graded.cached else graded.cpu_s)
+            if graded.failed is not None and graded.execution is not None:
+                _fail(groups, [member], f"execution failed: {graded.failed}")
+            elif graded.unpredicted is not None:  # of an anchor too: every fusion rule but one needs both scores
+                _fail(groups, [member], f"prediction failed: {graded.unpredicted}")
             elif member.plan.anchored and member.solution.problem is None:
-                groups[member.plan.id].executed.append((member.solution, member.context, outcome))
+                groups[member.plan.id].executed.append((member.solution, member.context, graded.execution))
         for member in room:
             if groups[member.plan.id].failure is None:
                 member.observe(self._agent)
@@ -176,30 +180,19 @@ class Roller:
         made = self._retried(lambda: self.generation.run(generate, prompts, self._sampling, seeds))
         return Sampled(version, digest(prompts), made)
 
-    def _predict(self, members: list[_Member], groups: dict[int, Group], sampled: Sampled) -> None:
-        members = [m for m in members if m.solution.problem is None]
-        model = self._world_model
-        if model is None or not members:
-            return
+    def _grade(self, members: list[_Member], sampled: Sampled) -> list[Graded]:
+        """Execute the anchors, predict everything (unless a checkpoint has the predictions), and put both together."""
+        asked = [m.asked() for m in members]
+        running = self.oracle.execute(asked)
         if sampled.predicted is None:
-            try:
-                outcomes = self._retried(
-                    lambda: self.prediction.run(model.predict, [m.solution for m in members], [m.context for m in members])
-                )
-            except InfrastructureError as error:
-                _fail(groups, members, f"prediction failed: {error}")
-                return
-            calibrated = [float(self._calibrate([o.score], m.plan.task)[0]) for m, o in zip(members, outcomes, strict=True)]
-            sampled.predicted = list(zip(outcomes, calibrated, strict=True))
-        for member, (outcome, score) in zip(members, sampled.predicted, strict=True):
-            member.take_predicted(outcome, score)
-
-    def _execute(self, member: _Member) -> Outcome:
-        for _ in range(self._retries + 1):
-            outcome = member.env.execute(member.solution)
-            if not outcome.is_infra_error or self._closing:
-                break
-        return outcome
+            predicted = self.oracle.predict(asked)
+            made = [p for p in predicted if p is not None]
+            if made and not any(p.outcome.is_infra_error for p in made):
+                sampled.predicted = [(p.outcome, p.calibrated) for p in made]
+        else:
+            known = (Predicted(*p) for p in sampled.predicted)
+            predicted = [next(known) if a.solution.problem is None else None for a in asked]
+        return self.oracle.join(asked, predicted, running)
 
     def _retried(self, call: Callable[[], Any]) -> Any:
         for attempt in range(self._retries + 1):
@@ -287,19 +280,18 @@ class _Member:
         self.trajectory.turns.append(turn)
         self._completion = generation.ids
 
-    def take_predicted(self, outcome: Outcome, calibrated: float) -> None:
-        self.turn.predicted, self.turn.predicted_status = float(outcome.score), outcome.status.value
-        self.turn.calibrated = calibrated
-        self._outcome = outcome.with_score(calibrated)
+    def asked(self) -> Asked:
+        return Asked(self.solution, self.context, self.env.execute, self.plan.anchored, self.plan.id)
 
-    def take_executed(self, outcome: Outcome) -> None:
-        turn = self.turn
-        turn.status, turn.raw_score = outcome.status.value, outcome.raw_score
-        turn.execution_s, turn.execution_cpu_s = outcome.wall_s, outcome.cpu_s
-        turn.cached = outcome.cached
-        if self.plan.anchored and not outcome.is_infra_error:
-            turn.true = float(outcome.score)
-        self._outcome = outcome
+    def take(self, graded: Graded) -> None:
+        """What became of the solution, for the record and for the environment."""
+        turn, self._outcome = self.turn, graded.used
+        turn.predicted, turn.calibrated, turn.true = graded.predicted, graded.calibrated, graded.true
+        if graded.predicted is not None:
+            turn.predicted_status = graded.prediction.status.value
+        if graded.execution is not None:
+            turn.status, turn.raw_score, turn.cached = graded.status, graded.raw_score, graded.cached
+            turn.execution_s, turn.execution_cpu_s = float(graded.wall_s or 0.0), graded.cpu_s
 
     def observe(self, agent: Agent) -> None:
         assert self._outcome is not None

@@ -12,8 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from wmrl_envs.correction import Corrector
 from wmrl_envs.engine import Engine, Sampling
 from wmrl_envs.envs.executable import ExecutableEnv
@@ -97,7 +95,7 @@ def text_parts(
     def make_roller(config: Config, corrector: Corrector) -> Roller:
         rollout = config.rollout
         return Roller(
-            engine, agent, make_env, world_model, lambda scores, task: corrector.calibrate(np.asarray(scores), task),
+            engine, agent, make_env, world_model, corrector,
             sampling=Sampling(rollout.temperature, rollout.top_p, rollout.max_new_tokens),
             group_size=rollout.group_size, max_context=rollout.max_context, generation_workers=rollout.generation_workers,
             prediction_workers=rollout.prediction_workers, execution_workers=execution_workers, retries=rollout.retries,

@@ -5,6 +5,7 @@ import pytest
 
 from tests.doubles import FakeWorldModel, ToyAgent, ToyEnv, toy_score
 from wmrl_envs.context import FileInfo, TaskContext
+from wmrl_envs.correction import Corrector
 from wmrl_envs.engine import Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.outcome import BoardPosition, ExecutionStatus, Feedback, Outcome, Position, Solution, SubmissionProblem
@@ -13,13 +14,18 @@ from wmrl_train.episodes.records import Group, GroupPlan
 from wmrl_train.episodes.roller import Roller
 
 
+class Halving(Corrector):
+    def calibrate(self, predicted, tasks=None):
+        return np.asarray(predicted) / 2
+
+
 def roller(tiny, env=ToyEnv, world_model=None, engine=None, agent=None, **options):
     return Roller(
         engine or TransformersEngine(*tiny),
         agent or ToyAgent(tiny[1]),
         env,
         FakeWorldModel() if world_model is None else world_model,
-        lambda scores, task: np.asarray(scores) / 2,
+        Halving(),
         **({"sampling": Sampling(max_new_tokens=12), "group_size": 4, "retries": 1, "execution_workers": 4} | options),
     )
 
