@@ -7,20 +7,18 @@ completion has text but no ids: good for a world model or an evaluation, not for
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import math
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from wmrl_envs.engine import Generation, Prompt, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.servers import checked_url, server_retries, worth_another_attempt
+from wmrl_envs.servers import NoAnswer, Refusal, ask, checked_url, server_retries
 from wmrl_envs.text import clean
+from wmrl_train.config.imported import reason
 
 log = logging.getLogger(__name__)
 EXAMPLE = "http://127.0.0.1:8000/v1"  # of an address
@@ -130,43 +128,53 @@ class OpenAIEngine:
         return Generation(tuple(ids), scores, text, finish)  # type: ignore[arg-type]
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        request = urllib.request.Request(self._url + path, json.dumps(body).encode(), self._headers())
+        headers = bearer(self._key) | {"Content-Type": "application/json"}
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
-                return json.loads(response.read())
-        except urllib.error.HTTPError as error:
-            try:
-                detail = error.read(500).decode(errors="replace")
-            except (OSError, http.client.HTTPException):
-                detail = "(and nothing more)"
-            if worth_another_attempt(error.code):
-                raise _Transient(f"The server at {self._url} answered {error.code}: {detail}") from None
+            return ask(self._url + path, json.dumps(body).encode(), headers=headers, timeout_s=self._timeout_s)
+        except Refusal as refusal:
+            detail = refusal.detail[:500]
+            if refusal.worth_another_attempt:
+                raise _Transient(f"The server at {self._url} answered {refusal.status}: {detail}") from None
             hint = " (a shorter context_tokens or rollout.max_context may help)" if "context" in detail else ""
-            raise InvalidInput(f"The server at {self._url} refused the request with {error.code}: {detail}{hint}") from None
-        except (OSError, ValueError, http.client.HTTPException, RecursionError) as error:
-            raise _Transient(f"No usable answer from the server at {self._url}: {error!r}") from error
+            raise InvalidInput(f"The server at {self._url} refused the request with {refusal.status}: {detail}{hint}") from None
+        except NoAnswer as error:
+            raise _Transient(f"No usable answer from the server at {self._url}: {error}") from error
 
     def _served_context(self) -> int | None:
         """Tokens of the model's context, where the server tells it (vLLM does)."""
         try:
-            with urllib.request.urlopen(
-                urllib.request.Request(self._url + "/models", headers=self._headers()), timeout=5
-            ) as response:
-                models = json.loads(response.read())["data"]
-            (length,) = (m.get("max_model_len") for m in models if m.get("id") == self.model)
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            found = {model["id"]: model for model in served_models(self._url, self._key, timeout_s=5)}
+        except InfrastructureError:
             return None
+        length = found.get(self.model, {}).get("max_model_len")
         return length if isinstance(length, int) and length > 0 else None
 
-    def _headers(self) -> dict[str, str]:
-        return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
+
+def served_models(url: str, key: str | None, timeout_s: float = 30) -> list[dict[str, Any]]:
+    """What a server says about its models; each has a name under "id".
+
+    Raises:
+        InfrastructureError: no list of models came.
+    """
+    try:
+        models = ask(url.rstrip("/") + "/models", headers=bearer(key), timeout_s=timeout_s)["data"]
+        if not all(isinstance(model["id"], str) for model in models):
+            raise TypeError("a model's id is no text")
+    except (NoAnswer, Refusal, KeyError, TypeError) as error:
+        raise InfrastructureError(f"No list of models from {url}: {reason(error)}.") from error
+    return list(models)
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    """The header that shows a key."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def checked_key(key: str | None) -> str | None:
     """The key without the line end that reading it from a file leaves; None for an empty one.
 
     Raises:
-        InvalidInput: it cannot be sent in a header. The message does not show it, as that of http.client would.
+        InvalidInput: it cannot be sent in a header. The message does not show it, as that of an HTTP library would.
     """
     key = (key or "").strip()
     if not (key.isascii() and key.isprintable()):

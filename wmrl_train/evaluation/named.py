@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import sys
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Any
 
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train.config import Config, load_config
-from wmrl_train.config.imported import FAILURES, imported, place_and_reason, reason
+from wmrl_train.config.imported import FAILURES, imported, place_and_reason
 from wmrl_train.evaluation.policies import CallablePolicy, ChatPolicy, EnginePolicy, Policy
 
 
@@ -98,16 +95,12 @@ def _openai(spec: str, url: str, model: str | None, temperature: float, max_new_
 
 
 def _served_model(url: str, key: str | None) -> str:
+    from wmrl_train.engines.openai import served_models
+
     try:
-        request = urllib.request.Request(url.rstrip("/") + "/models", headers={"Authorization": f"Bearer {key}"} if key else {})
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            names = [entry["id"] for entry in json.loads(reply.read())["data"]]
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError("a model's id is no text")
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InfrastructureError(
-            f"No list of models from {url}: {reason(error)}; is the server up? Or name the model with --model."
-        ) from error
+        names = [model["id"] for model in served_models(url, key)]
+    except InfrastructureError as error:
+        raise InfrastructureError(f"{error} Is the server up? Or name the model with --model.") from error
     if len(names) != 1:
         raise InvalidInput(f"The server at {url} serves {len(names)} models ({', '.join(names[:5])}): choose one with --model.")
     return names[0]
@@ -145,8 +138,8 @@ def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | No
 
 def _saved(spec: str) -> tuple[Path, Config | None]:
     """Folder of the weights, and the configuration they were trained with: of a model, of a checkpoint, of the newest one of a run."""
+    from wmrl_train.engines.models import model_path
     from wmrl_train.run.checkpoint import latest
-    from wmrl_train.training.build import model_path
 
     folder = model_path(spec)
     if (folder / "checkpoints").is_dir():
@@ -159,8 +152,8 @@ def _saved(spec: str) -> tuple[Path, Config | None]:
 
 def _load(folder: Path, config: Config | None) -> tuple[Any, Any]:
     """Model and tokenizer; adapters on the model they were trained on."""
+    from wmrl_train.engines.models import model_path
     from wmrl_train.engines.transformers import load_model
-    from wmrl_train.training.build import model_path
 
     if not (folder / "adapter_config.json").is_file():
         return load_model(folder)

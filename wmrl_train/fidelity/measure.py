@@ -39,22 +39,20 @@ def validity_auc(p_valid: np.ndarray, valid: np.ndarray) -> float | None:
     >>> validity_auc(np.array([0.9, 0.8, 0.1]), np.array([True, True, False]))
     1.0
     """
-    from scipy.stats import rankdata
+    from sklearn.metrics import roc_auc_score
 
-    n, m = int(valid.sum()), int((~valid).sum())
-    if n == 0 or m == 0:
+    if valid.all() or not valid.any():
         return None
-    ranks = rankdata(p_valid)
-    return float((ranks[valid].sum() - n * (n + 1) / 2) / (n * m))
+    return float(roc_auc_score(valid, p_valid))
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float | None:
     """Rank correlation; None if either side is constant or there are fewer than three values."""
-    from scipy.stats import rankdata
+    from scipy.stats import spearmanr
 
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
-    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
+    return float(spearmanr(a, b).statistic)
 
 
 def within_group_spearman(

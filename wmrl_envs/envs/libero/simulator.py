@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 
 from wmrl_envs.envs.libero.install import configure
 from wmrl_envs.errors import InvalidInput
@@ -97,7 +97,7 @@ class Simulator:
         self.goal: list[list[str]] = [list(predicate) for predicate in self._upstream.env.parsed_problem["goal_state"]]
         self._env = self._upstream.env
         self._substeps = int(self._env.control_timestep / self._env.model_timestep)
-        self._starts: OrderedDict[tuple[bytes, bytes, int], Snapshot] = OrderedDict()
+        self._starts: LRUCache[tuple[bytes, bytes, int], Snapshot] = LRUCache(_REMEMBERED_STARTS)
         if scene.mesh_faces is not None:
             self._hide_meshes(scene.mesh_faces)
 
@@ -114,9 +114,6 @@ class Simulator:
             start = self.snapshot()
             start.observation = self.observe()
             self._starts[key] = start
-            if len(self._starts) > _REMEMBERED_STARTS:
-                self._starts.popitem(last=False)
-        self._starts.move_to_end(key)
         self.restore(start)  # the first time too, so that all episodes from here begin alike in every bit
         assert start.observation is not None
         return dict(start.observation)

@@ -7,13 +7,10 @@ Nothing that is received is executed or unpickled.
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import math
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
@@ -23,7 +20,7 @@ import numpy as np
 from wmrl_envs.context import Episode
 from wmrl_envs.correction.scores import check_positive
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.servers import checked_url, server_retries, worth_another_attempt
+from wmrl_envs.servers import NoAnswer, Refusal, ask, checked_url, server_retries
 from wmrl_envs.world_models.reward.frames import FRAMES, Form, check_form, dense_reward, episode_frames
 
 log = logging.getLogger(__name__)
@@ -92,19 +89,20 @@ class RemoteRewardModel:
         return dense_reward(*self.read(episodes), self.form).clip(0, 1)
 
     def _ask(self, clips: Sequence[tuple[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-        request = urllib.request.Request(f"{self.url}/read", encode(clips), {"Content-Type": "application/octet-stream"})
+        headers = {"Content-Type": "application/octet-stream"}
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout_s) as response:
-                reply = json.loads(response.read(_MAX_REPLY_BYTES))
+            reply = ask(
+                f"{self.url}/read", encode(clips), headers=headers, timeout_s=self.timeout_s, most_bytes=_MAX_REPLY_BYTES
+            )
             progress, success = (_fractions(name, reply[name]) for name in ("progress", "success"))
             if progress.shape != (len(clips), FRAMES) or success.shape != (len(clips),):
                 raise ValueError(f"progress of shape {progress.shape} for {len(clips)} episodes")
-        except urllib.error.HTTPError as error:
-            detail = _detail(error)
-            if worth_another_attempt(error.code):
-                raise _Transient(f"The reward model's server at {self.url} answered {error.code}: {detail}") from None
+        except Refusal as refusal:
+            detail = _detail(refusal.detail)
+            if refusal.worth_another_attempt:
+                raise _Transient(f"The reward model's server at {self.url} answered {refusal.status}: {detail}") from None
             raise InvalidInput(f"The reward model's server at {self.url} refused the episodes: {detail}") from None
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (NoAnswer, ValueError, KeyError, TypeError) as error:
             raise _Transient(
                 f"No usable answer from the reward model's server at {self.url} ({error or type(error).__name__}): start it with `wmrl serve-robometer`, "
                 "or give the address it listens at."
@@ -205,14 +203,9 @@ def _fractions(name: str, values: Any) -> np.ndarray:
     return array.astype(float).clip(0, 1)
 
 
-def _detail(error: urllib.error.HTTPError) -> str:
-    """What a refusal says, as far as it arrives."""
+def _detail(text: str) -> str:
+    """The sentence in a refusal of `make_server`'s; the whole of another server's."""
     try:
-        with error:  # whose connection stays open for as long as it is remembered
-            body = error.read(2000)
-    except (OSError, http.client.HTTPException):
-        return str(error.reason)
-    try:
-        return str(json.loads(body)["error"])
+        return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return body.decode(errors="replace")
+        return text

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
+
+from cachetools import LRUCache
 
 from wmrl_envs.context import TaskContext
 from wmrl_envs.engine import Engine, Generation, Message, Prompt, Sampling
@@ -86,8 +88,7 @@ class SimulatorWorldModel:
         self._installed = dict(installed) if installed is not None else None
         self._python = "3.11"
         self._count = TokenCounter(getattr(engine, "tokenizer", None))
-        self._cache: OrderedDict[str, Verdict] = OrderedDict()
-        self._cache_size = cache_size
+        self._cache: LRUCache[str, Verdict] = LRUCache(max(cache_size, 0))
 
     def predict(self, solutions: Sequence[Solution], contexts: Sequence[TaskContext]) -> list[Outcome]:
         """One predicted outcome a solution, in order.
@@ -205,8 +206,6 @@ class SimulatorWorldModel:
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=dict).encode()).hexdigest()
 
     def _remember(self, key: str, verdict: Verdict) -> Verdict:
-        if self._cache_size > 0:
+        if self._cache.maxsize > 0:
             self._cache[key] = verdict
-            while len(self._cache) > self._cache_size:
-                self._cache.popitem(last=False)
         return verdict

@@ -7,10 +7,11 @@ executed outcomes bear it out, and from the estimated cost; quality from a prior
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from cachetools import LRUCache
 
 from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
@@ -59,7 +60,7 @@ class StaticWorldModel:
         self._base = [0.0, 0.0]  # programs without findings: valid ones, all
         self._cost: dict[str, list[float]] = {}  # estimator family -> [sum of log(true / estimated CPU seconds), count]
         self._quality = QualityHead()
-        self._cache: OrderedDict[tuple[str, str | None, TaskContext], Analysis] = OrderedDict()
+        self._cache: LRUCache[tuple[str, str | None, TaskContext], Analysis] = LRUCache(CACHE_SIZE)
 
     @property
     def index(self) -> ApiIndex:
@@ -80,13 +81,9 @@ class StaticWorldModel:
 
     def _analysis(self, solution: Solution, context: TaskContext) -> Analysis:
         key = (solution.code, solution.problem, id_of(context))
-        if key in self._cache:
-            self._cache.move_to_end(key)
-            return self._cache[key]
-        found = analyze(solution, context, self.index)
-        self._cache[key] = found
-        if len(self._cache) > CACHE_SIZE:
-            self._cache.popitem(last=False)
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = analyze(solution, context, self.index)
         return found
 
     def _confidence(self, finding: Finding) -> float:
