@@ -18,6 +18,7 @@ from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.sandbox_lease import SandboxLease
 from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
+from wmrl_envs.info import wmrl_info
 from wmrl_envs.outcome import Execution, ExecutionStatus, Feedback, Outcome, Solution
 from wmrl_envs.spaces import UnicodeText
 from wmrl_envs.tasks import feedback
@@ -259,16 +260,16 @@ class MLEDojoEnv(ExecutableEnv):
     def _info(self, outcome: Outcome, episode: EpisodeState) -> dict[str, Any]:
         executed, ours = outcome.source != "predicted", outcome.is_infra_error
         score = None if ours else float(outcome.score)
-        return {
-            "status": outcome.status.value,
-            "score": score,
-            "raw_score": None if ours or outcome.raw_score is None else float(outcome.raw_score),
-            "best_score": episode.best_score,
-            "anchored": executed,
-            "predicted": None if executed else score,
-            "calibrated": None,
-            "true": score if executed else None,
-            "group": None,
-            "weight": 1.0,
-            "wall_s": float(outcome.wall_s),
-        }
+        return wmrl_info(
+            {
+                "status": outcome.status.value,
+                "score": score,
+                "raw_score": None if ours or outcome.raw_score is None else float(outcome.raw_score),
+                "best_score": episode.best_score,
+                "anchored": executed,
+                "predicted": None if executed else score,
+                "true": score if executed else None,
+                "weight": 1.0,
+                "wall_s": float(outcome.wall_s),
+            }
+        )

@@ -11,7 +11,7 @@ import numpy as np
 from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.outcome import Outcome, Solution
-from wmrl_envs.world_models.protocols import OutcomeModel
+from wmrl_envs.world_models.protocols import LearningModel, OutcomeModel, Resumable
 
 Combine = Literal["mean", "worst", "stacking"]
 MIN_PAIRS = 30  # executed outcomes before stacking replaces the mean
@@ -113,12 +113,12 @@ class EnsembleWorldModel:
             self._pairs += [([float(a[i].score) for a in answers], float(o[i].score)) for i in range(len(used))]
             del self._pairs[:-MAX_PAIRS]
         for member in self.members:
-            if hasattr(member, "update"):
+            if isinstance(member, LearningModel):
                 member.update(s, c, o)
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-able state of the weights and of the members that have one."""
-        members = [m.state_dict() if hasattr(m, "state_dict") else None for m in self.members]
+        members = [m.state_dict() if isinstance(m, Resumable) else None for m in self.members]
         return {"pairs": [[list(p), t] for p, t in self._pairs], "members": members, "spread": dict(self._spread)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

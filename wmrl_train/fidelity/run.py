@@ -18,7 +18,7 @@ from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_envs.tasks.feedback import SubmissionProblem, render, report
-from wmrl_envs.world_models.protocols import OutcomeModel
+from wmrl_envs.world_models.protocols import LearningModel, OutcomeModel
 from wmrl_train.fidelity.measure import Pair, by, by_fault, by_origin, measure
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ def learn(model: OutcomeModel, programs: Sequence[Executed]) -> list[Pair]:
     for i in range(0, len(programs), 8):
         batch = programs[i : i + 8]
         pairs += predict(model, batch)[0]
-        if hasattr(model, "update"):
+        if isinstance(model, LearningModel):
             model.update([e.solution for e in batch], [e.context for e in batch], [e.outcome for e in batch])
     return pairs
 
@@ -243,7 +243,7 @@ def run_fidelity(make_model: Any, programs: Sequence[Executed], *, split: str, a
     model = make_model()
     pairs, seconds = predict(model, chosen)
     report["measurements"]["no pairs"] = _figures(pairs, [], seconds, model, seed)
-    if anchors and hasattr(model, "update"):
+    if anchors and isinstance(model, LearningModel):
         if others:
             model = make_model()
             seen = learn(model, [others[i] for i in drawn(others, anchors, seed)])

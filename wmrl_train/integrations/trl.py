@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from wmrl_envs.anchoring.outcomes import Asked, OutcomeOracle
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.errors import InvalidInput
@@ -46,7 +47,8 @@ class WmrlRewards:
         act: Callable[[str], str] = str,
     ):
         self.corrector, self.schedule = corrector, schedule
-        self._make_env, self._world_model, self._n, self._act = make_env, world_model, group_size, act
+        self.oracle = OutcomeOracle(world_model, corrector)
+        self._make_env, self._n, self._act = make_env, group_size, act
         self._envs: dict[str, ExecutableEnv] = {}
         self._predicted: list[float | None] = []
         self._groups = 0
@@ -64,26 +66,21 @@ class WmrlRewards:
             )
         tasks = [task[i] for i in range(0, len(task), n)]
         anchored = self.schedule.draw(len(tasks), tasks)[0]
-        contexts, solutions = [], []
-        for name, completion in zip(task, completions, strict=True):
+        asked = []
+        for i, (name, completion) in enumerate(zip(task, completions, strict=True)):
             env = self._env(name)
             env.reset(seed=0)
-            contexts.append(env.context())
-            solutions.append(env.propose(self._act(_text(completion))))
-        raw = np.array([outcome.score for outcome in self._world_model.predict(solutions, contexts)]).reshape(-1, n)
-        weight = self.corrector.weights(anchored) * len(tasks)
-        calibrated = self.corrector.calibrate(raw, tasks)
-        true = np.zeros_like(raw)
-        for k in np.flatnonzero(anchored):
-            outcomes = [self._env(tasks[k]).execute(solution) for solution in solutions[k * n : (k + 1) * n]]
-            if any(outcome.is_infra_error for outcome in outcomes):
-                continue
-            true[k] = [outcome.score for outcome in outcomes]
-            self.corrector.observe(raw[k], true[k], group=self._groups + int(k), task=tasks[k])
+            solution = env.propose(self._act(_text(completion)))
+            asked.append(Asked(solution, env.context(), env.execute, bool(anchored[i // n]), self._groups + i // n))
+        graded = self.oracle.grade(asked)
+        lost = {g.group for g in graded if g.failed is not None}
+        paid = np.array([0.0 if g.group in lost else g.score or 0.0 for g in graded])
+        paid *= (self.corrector.weights(anchored) * len(tasks)).repeat(n)
+        self.oracle.learn([g for g in graded if g.group not in lost])
         self._groups += len(tasks)
         mask = anchored.repeat(n)
-        self._predicted = _masked((weight[:, None] * calibrated).ravel(), ~mask)
-        return _masked((weight[:, None] * true).ravel(), mask)
+        self._predicted = _masked(paid, ~mask)
+        return _masked(paid, mask)
 
     def predicted(self, prompts: Sequence[Any], completions: Sequence[Any], **_: Any) -> list[float | None]:
         """Weighted calibrated scores of the other groups; None on anchors. Belongs to the last call of `executed`."""

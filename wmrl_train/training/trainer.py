@@ -20,6 +20,7 @@ import numpy as np
 
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_envs.errors import InvalidInput, WmrlError
+from wmrl_envs.world_models.protocols import Doubting, LearningModel, Resumable
 from wmrl_train.config import Config
 from wmrl_train.engines.load import hand_over
 from wmrl_train.episodes.records import Group, GroupPlan
@@ -149,8 +150,10 @@ class Trainer:
         """The groups of this step: tasks in shuffled epochs, anchors at random with recorded propensity."""
         m, seed = self.config.rollout.groups, self.config.run.seed
         tasks = [task_at(self.parts.tasks, seed, self.step * m + i) for i in range(m)]
-        spread = getattr(self.parts.world_model, "spread", None)  # of an ensemble: execute where its members disagree
-        priority = None if spread is None else [1e-3 + spread(task) for task in tasks]
+        model = self.parts.world_model
+        priority = (
+            [1e-3 + model.spread(task) for task in tasks] if isinstance(model, Doubting) else None
+        )  # where it is in doubt
         anchored, propensity = self.schedule.draw(m, tasks, priority=priority)
         return [
             GroupPlan(
@@ -223,7 +226,7 @@ class Trainer:
                 self.corrector.observe(
                     predicted, true, group=group.plan.id, task=group.plan.task, episodes=self._as_episodes(group, len(pairs))
                 )
-            if group.executed and hasattr(model, "update"):
+            if group.executed and isinstance(model, LearningModel):
                 solutions, contexts, outcomes = zip(*group.executed, strict=True)
                 model.update(solutions, contexts, outcomes)
         if self.config.correction.on_alarm == "act":
@@ -298,7 +301,7 @@ class Trainer:
         state = {
             "corrector": self.corrector.state_dict(),
             "schedule": self.schedule.state_dict(),
-            "world_model": model.state_dict() if hasattr(model, "state_dict") else None,
+            "world_model": model.state_dict() if isinstance(model, Resumable) else None,
             "ledger": self.ledger.as_dict(),
             "engine_version": self.parts.engine.version,
             "pending": [[step, anchors.as_dict()] for step, anchors in self.pending],
