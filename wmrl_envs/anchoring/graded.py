@@ -21,6 +21,7 @@ class Graded:
         failed: why it cannot be graded at all (a failure of ours: never a score), or None.
         unpredicted: why there is no prediction, or None; an anchor goes on without one and makes no pair.
         wall_s, cpu_s: seconds of obtaining what is used. cached: answered from a store of executions.
+        remembered: it is not anchored, but was executed before: its truth is known, and is no pair.
         group: id of its group, or None. task: key of its task.
         used: what the environment is told; prediction, execution: the two it was chosen from (Outcomes, or a step's 5-tuple).
     """
@@ -37,6 +38,7 @@ class Graded:
     wall_s: float | None = None
     cpu_s: float = 0.0
     cached: bool = False
+    remembered: bool = False
     group: int | None = None
     task: str | None = None
     used: Any = None
@@ -96,5 +98,5 @@ def pairs_of(graded: Sequence[Graded]) -> list[Pair]:
     return [
         Pair(g.predicted, g.true, g.group, g.task)
         for g in graded
-        if g.true is not None and g.predicted is not None and (g.group is None or g.group not in lost)
+        if g.true is not None and g.predicted is not None and not g.remembered and (g.group is None or g.group not in lost)
     ]

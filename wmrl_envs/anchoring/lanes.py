@@ -48,7 +48,7 @@ class Here:
         return function(*args)
 
     def start(self, function: Callable[[T], R], items: Iterable[T]) -> Sequence[Job[R]]:
-        return [_Done(function(item)) for item in items]
+        return [Done(function(item)) for item in items]
 
 
 HERE = Here()
@@ -103,7 +103,7 @@ def settle(jobs: Iterable[Job[Any]]) -> None:
         wait(unfinished)
 
 
-class _Done(Generic[R]):
+class Done(Generic[R]):
     """A job that is done."""
 
     __slots__ = ("_result",)

@@ -54,27 +54,28 @@ class Memory:
 
     def __init__(self, max_entries: int = 100_000):
         self.max_entries = max_entries
-        self._outcomes: dict[tuple[str, str], Outcome] = {}
+        self._outcomes: dict[tuple[str, str], tuple[Outcome, int]] = {}  # with the step it was executed in
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._outcomes)
 
-    def recall(self, solution: Solution) -> Outcome | None:
-        """The true outcome of this program, if it was executed before."""
-        if not solution.code or solution.problem is not None:
+    def recall(self, solution: Solution, before: int | None = None) -> Outcome | None:
+        """The true outcome of this program, if it was executed (in a step before `before`: what is known must not hang on the clock)."""
+        if not solution.code or solution.problem is not None or not self._outcomes:
             return None
-        return self._outcomes.get((solution.task, program_key(solution.code)))
+        outcome, step = self._outcomes.get((solution.task, program_key(solution.code)), (None, 0))
+        return outcome if before is None or step < before else None
 
-    def remember(self, solution: Solution, outcome: Outcome) -> None:
-        """Keep what an execution said; a second execution of the same program changes nothing."""
+    def remember(self, solution: Solution, outcome: Outcome, step: int = 0) -> None:
+        """Keep what an execution in this step said; a second execution of the same program changes nothing."""
         if not solution.code or solution.problem is not None or outcome.source == "predicted" or outcome.status in _NOT_KEPT:
             return
         key = solution.task, program_key(solution.code)
         with self._lock:
             if key in self._outcomes:
                 return
-            self._outcomes[key] = outcome
+            self._outcomes[key] = outcome, step
             while len(self._outcomes) > self.max_entries:
                 del self._outcomes[next(iter(self._outcomes))]
 
@@ -85,10 +86,10 @@ class Memory:
     def state_dict(self) -> dict[str, Any]:
         """JSON-able."""
         with self._lock:
-            return {"outcomes": [[task, key, asdict(outcome)] for (task, key), outcome in self._outcomes.items()]}
+            return {"outcomes": [[task, key, asdict(outcome), step] for (task, key), (outcome, step) in self._outcomes.items()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What `state_dict` gave."""
-        outcomes = {(task, key): Outcome.from_dict(outcome) for task, key, outcome in state["outcomes"]}
+        outcomes = {(task, key): (Outcome.from_dict(outcome), step) for task, key, outcome, step in state["outcomes"]}
         with self._lock:
             self._outcomes = outcomes

@@ -163,6 +163,18 @@ class AnchorsConfig(Section):
     min_groups: int = Field(default=1, ge=0)
     lag: int = Field(default=0, ge=0)
     """Steps of slack for anchor groups; 0: a step waits for its anchors."""
+    when: Literal["during", "after"] = "during"
+    """"during": an anchor group reads the feedback of its executions, as in the paper. "after": every group is rolled out in the world
+    model and anchors are executed afterwards, so that all episodes come from one distribution."""
+    place: Literal["groups", "members", "favourites"] = "groups"
+    """What is executed: whole groups (the paper), random members of every group, or the members their predictions like best among those
+    whose truth is not known; the last two after the rollout, the best turn of each. `fraction` is the share of episodes either way."""
+    random_share: float = Field(default=0.25, ge=0, le=1)
+    """Of the favourites: share that is a random member instead, for the pool, eta2 and the audit (favourites are no random sample)."""
+    memory: bool = True
+    """A program that was executed keeps its true score wherever it is written again, and is not executed twice."""
+    stratify: bool = False
+    """Spread the anchors of a step over its tasks."""
 
 
 class CorrectionConfig(Section):
@@ -175,6 +187,12 @@ class CorrectionConfig(Section):
     direction: Literal["inverse", "regression", "auto"] = "inverse"
     levels: int = Field(default=10, ge=2)
     w_max: float = Field(default=4.0, ge=1)
+    window: int = Field(default=512, ge=1)
+    """Latest pairs that eta2, the rules and the audit look at."""
+    per_task: bool = False
+    """Mix the common map with the task's own, by the task's pairs."""
+    two_stage: bool = False
+    """P(valid) times the map of the valid ones, since scores have a point mass at 0."""
     fusion: Literal["ivw", "cv", "dr", "auto", "none"] = "ivw"
     prequential: bool = True
     """Residuals by the map as it was before their pair; false: by the map refitted with it (for comparison)."""

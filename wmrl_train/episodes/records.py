@@ -73,6 +73,14 @@ class Turn:
     execution_cpu_s: float = 0.0
     cached: bool = False
     steps: int = 0  # actions of a robot that were simulated
+    remembered: bool = False  # not executed here: the truth is that of an earlier execution of the same program
+    picked: str | None = None  # executed after the rollout, inside its group: "random" or "favourite"
+    propensity: float | None = None  # probability with which it was to be picked
+
+    @property
+    def paid(self) -> float | None:
+        """The best that is known of its score: the truth, else the calibrated prediction."""
+        return self.calibrated if self.true is None else self.true
 
 
 @dataclass
@@ -83,7 +91,7 @@ class Trajectory:
     turns: list[Turn] = field(default_factory=list)
 
     def score(self, which: str, reward_mode: str) -> float:
-        """Score of the episode in [0, 1] from its turns' scores `which` ("predicted", "true"; a missing one is 0).
+        """Score of the episode in [0, 1] from its turns' scores `which` ("predicted", "calibrated", "true", "paid"; a missing one is 0).
 
         The best turn for reward modes "improvement" and "final" (what the environment's rewards sum to), the mean for "score".
         """
@@ -122,9 +130,16 @@ class Group:
         return [trajectory.score(which, reward_mode) for trajectory in self.trajectories]
 
     def pairs(self) -> list[tuple[float, float]]:
-        """(predicted, true) of every solution that was both predicted and executed."""
+        """(predicted, true) of every solution that was predicted, and executed whatever its prediction was.
+
+        A favourite was executed for its prediction, and a remembered truth may have been: neither is a random sample.
+        """
         turns = [turn for trajectory in self.trajectories for turn in trajectory.turns]
-        return [(t.predicted, t.true) for t in turns if t.predicted is not None and t.true is not None]
+        return [
+            (t.predicted, t.true)
+            for t in turns
+            if t.predicted is not None and t.true is not None and not t.remembered and t.picked != "favourite"
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""

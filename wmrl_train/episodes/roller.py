@@ -117,6 +117,29 @@ class Roller:
         for env in self._envs:
             env.close()
 
+    def execute(self, chosen: Sequence[tuple[Group, Turn]]) -> None:
+        """Execute programs of finished groups: their turns get the truth, a failure of ours is their group's."""
+        envs = [self._lend(group.plan.task) for group, _ in chosen]
+        asked = []
+        for (group, turn), env in zip(chosen, envs, strict=True):
+            env.reset(seed=group.plan.seed)
+            asked.append(
+                Asked(Solution(turn.code, group.plan.task), env.context(), env.execute, True, group.plan.id, group.plan.step)
+            )
+        jobs = self.oracle.execute(asked)
+        for (group, turn), graded, question in zip(
+            chosen, self.oracle.join(asked, [None] * len(asked), jobs), asked, strict=True
+        ):
+            turn.true, turn.status, turn.raw_score, turn.cached = graded.true, graded.status, graded.raw_score, graded.cached
+            turn.execution_s, turn.execution_cpu_s = float(graded.wall_s or 0.0), graded.cpu_s
+            self.execution.charge(0.0 if graded.cached else graded.cpu_s)
+            if graded.failed is not None:
+                group.failure = group.failure or f"execution failed: {graded.failed}"
+            else:
+                group.executed.append((question.solution, question.context, graded.execution))
+        for (group, _), env in zip(chosen, envs, strict=True):
+            self._idle[group.plan.task].append(env)
+
     # -- one cohort --------------------------------------------------------------------------------------------------
     def _run(self, cohort: Running) -> list[Group]:
         members = cohort.members
@@ -281,12 +304,13 @@ class _Member:
         self._completion = generation.ids
 
     def asked(self) -> Asked:
-        return Asked(self.solution, self.context, self.env.execute, self.plan.anchored, self.plan.id)
+        return Asked(self.solution, self.context, self.env.execute, self.plan.anchored, self.plan.id, self.plan.step)
 
     def take(self, graded: Graded) -> None:
         """What became of the solution, for the record and for the environment."""
         turn, self._outcome = self.turn, graded.used
         turn.predicted, turn.calibrated, turn.true = graded.predicted, graded.calibrated, graded.true
+        turn.remembered = graded.remembered
         if graded.predicted is not None:
             turn.predicted_status = graded.prediction.status.value
         if graded.execution is not None:

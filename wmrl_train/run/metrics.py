@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from wmrl_envs.anchoring.memory import program_key
 from wmrl_train.episodes.lanes import LaneTime
 from wmrl_train.episodes.records import Group, Turn
 
@@ -46,7 +47,7 @@ class Ledger:
     def recall(self, rollouts: Iterable[Mapping[str, Any]]) -> None:
         """Know the programs of a resumed run again, from its `rollouts.jsonl`."""
         turns = ((r["task"], t) for r in rollouts for t in r["turns"] if t["status"] is not None and t["problem"] is None)
-        self._programs = {(task, turn["code"]) for task, turn in turns if turn["code"]}
+        self._programs = {(task, program_key(turn["code"])) for task, turn in turns if turn["code"]}
 
     def add(self, groups: Sequence[Group], lanes: Mapping[str, LaneTime], learn_cpu_s: float) -> None:
         """Account for one step."""
@@ -58,7 +59,7 @@ class Ledger:
                     continue
                 ran = turn.status is not None
                 if ran and turn.code and group.failure is None:  # as in rollouts.jsonl
-                    self._programs.add((group.plan.task, turn.code))
+                    self._programs.add((group.plan.task, program_key(turn.code)))
                 self.executions_avoided += not ran
                 self.executions_cached += ran and turn.cached
                 self.executions_paid += ran and not turn.cached
@@ -88,8 +89,10 @@ def of_step(groups: Sequence[Group], rewards: np.ndarray, reward_mode: str) -> d
     anchored = np.array([g.plan.anchored for g in groups])
     values |= {"reward/mean": float(rewards.mean()), "reward/group_std": float(rewards.std(axis=1).mean()),
                "groups/zero_range": float((np.ptp(rewards, axis=1) < 1e-9).mean())}  # fmt: skip
-    if anchored.any():
-        values["reward/executed"] = float(rewards[anchored].mean())
+    executed = anchored[:, None] | np.array([[any(turn.picked for turn in t.turns) for t in g.trajectories] for g in groups])
+    if executed.any():
+        values["anchor/executed_members"] = float(executed.sum())
+        values["reward/executed"] = float(rewards[executed].mean())
         pairs = np.array([pair for g in groups for pair in g.pairs()])
         if len(pairs):
             values["anchor/predicted"] = float(pairs[:, 0].mean())
@@ -131,10 +134,11 @@ def anchor_records(step: int, groups: Sequence[Group]) -> Iterator[dict[str, Any
     for group in groups:
         for member, trajectory in enumerate(group.trajectories):
             for number, turn in enumerate(trajectory.turns):
-                if turn.predicted is not None and turn.true is not None:
+                if turn.predicted is not None and turn.true is not None and not turn.remembered:
                     yield {
                         "step": step, "group": group.plan.id, "member": member, "turn": number, "task": group.plan.task,
-                        "propensity": group.plan.propensity, "predicted": turn.predicted, "calibrated": turn.calibrated,
+                        "propensity": group.plan.propensity if turn.propensity is None else turn.propensity, "picked": turn.picked,
+                        "predicted": turn.predicted, "calibrated": turn.calibrated,
                         "true": turn.true, "predicted_status": turn.predicted_status, "status": turn.status,
                         "wall_s": turn.execution_s, "cpu_s": turn.execution_cpu_s, "cached": turn.cached,
                     }  # fmt: skip

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from wmrl_envs.anchoring.outcomes import OutcomeOracle
 from wmrl_envs.correction import Corrector
 from wmrl_train.config import Config
 from wmrl_train.episodes.lanes import Busy, Lane
-from wmrl_train.episodes.records import Group, GroupPlan, Sampled
+from wmrl_train.episodes.records import Group, GroupPlan, Sampled, Turn
 from wmrl_train.learn.learner import Sample
 
 
@@ -54,6 +55,16 @@ class Deferring(Roller, Protocol):
 
     def take_up(self, data: dict[str, Any]) -> Running:
         """Groups from the checkpoint they were saved in (`Running.as_dict`)."""
+
+
+@runtime_checkable
+class Recalling(Roller, Protocol):
+    """A roller that executes programs: it remembers what was executed, and can execute more once a group is finished."""
+
+    oracle: OutcomeOracle
+
+    def execute(self, chosen: Sequence[tuple[Group, Turn]]) -> None:
+        """Execute programs of finished groups; their turns get the truth, a failure of ours is their group's."""
 
 
 class Learner(Protocol):

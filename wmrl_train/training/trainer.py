@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from wmrl_envs.anchoring.memory import Memory
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_envs.errors import InvalidInput, WmrlError
 from wmrl_envs.world_models.protocols import Doubting, LearningModel, Resumable
@@ -31,7 +32,8 @@ from wmrl_train.run.interrupt import Interrupts
 from wmrl_train.run.progress import Progress
 from wmrl_train.run.rundir import RunDirectory
 from wmrl_train.run.tracking import Trackers
-from wmrl_train.training.parts import Deferring, Parts, Running
+from wmrl_train.training.afterwards import Afterwards
+from wmrl_train.training.parts import Deferring, Parts, Recalling, Running
 
 
 class Interrupted(WmrlError):
@@ -77,15 +79,18 @@ class Trainer:
         self.corrector = Corrector(
             min_pairs=correction.min_pairs, refit_every=correction.refit_every, direction=correction.direction,
             levels=correction.levels, w_max=correction.w_max, debias=correction.debias, denoise=correction.denoise,
-            fusion=correction.fusion, prequential=correction.prequential,
+            fusion=correction.fusion, prequential=correction.prequential, window=correction.window,
+            per_task=correction.per_task, two_stage=correction.two_stage,
         )  # fmt: skip
-        self.schedule = AnchorSchedule(
-            config.anchors.fraction,
-            config.anchors.min_groups,
-            seed_of(config.run.seed, 1),
-            adaptive=correction.on_alarm == "act",
-        )
         self.roller = parts.make_roller(config, self.corrector)
+        self.memory = Memory() if config.anchors.memory and isinstance(self.roller, Recalling) else None
+        if isinstance(self.roller, Recalling):
+            self.roller.oracle.memory = self.memory
+        self.afterwards = Afterwards(config, self.roller)
+        self.schedule = AnchorSchedule(
+            self.afterwards.drawn_fraction, 0 if self.afterwards.inside else config.anchors.min_groups, seed_of(config.run.seed, 1),
+            stratify=config.anchors.stratify, adaptive=correction.on_alarm == "act",
+        )  # fmt: skip
         self.step = 0
         self.ledger = metrics.Ledger()
         self.pending: list[tuple[int, Running]] = []  # anchor groups under way, with the step they join
@@ -166,7 +171,9 @@ class Trainer:
         """This step's groups, with anchors that started `anchors.lag` steps ago in place of those that start now."""
         lag = self.config.anchors.lag
         if lag == 0:
-            return self.roller.collect(plans)
+            groups = self.roller.collect(self.afterwards.plans(plans))
+            self.afterwards.execute(groups, plans)
+            return groups
         cohorts = self._deferring().start(plans)
         n_anchors = sum(plan.anchored for plan in plans)
         self.pending += [(self.step + lag, anchors) for anchors in cohorts[:n_anchors]]
@@ -191,16 +198,18 @@ class Trainer:
             return np.zeros((0, self.config.rollout.group_size)), np.zeros((0, self.config.rollout.group_size))
         mode, deferred = self.config.tasks.reward_mode, self.config.anchors.lag > 0
         anchored = np.array([g.plan.anchored for g in kept])
-        true = np.array([g.scores("true", mode) for g in kept])
         predicted = np.array([g.scores("calibrated" if g.pairs() or not g.plan.anchored else "true", mode) for g in kept])
+        known, executed, propensity = (np.array([marks(g) for g in kept]) for marks in (_known, _executed, _propensity))
+        true = np.array([g.scores("true" if g.plan.anchored else "paid", mode) for g in kept])
+        true = np.where(known | anchored[:, None], true, np.nan)
         act = self.config.correction.on_alarm == "act"
         advantages = self.corrector.advantages(
-            predicted, np.where(anchored[:, None], true, np.nan), anchored, tasks=[g.plan.task for g in kept], calibrated=predicted,
-            propensity=None if deferred else np.array([g.plan.propensity for g in kept]),
+            predicted, true, anchored, tasks=[g.plan.task for g in kept], calibrated=predicted, known=known, executed=executed,
+            propensity=None if deferred else propensity,
             lost=() if deferred else [g.plan.propensity for g in groups if g.failure is not None and g.plan.anchored],
             freeze=act and self.corrector.action == "freeze",
         )  # fmt: skip
-        rewards = np.where(anchored[:, None], true, predicted)
+        rewards = np.where(np.isnan(true), predicted, true)
         if self.config.correction.scale == "std":
             advantages = advantages / (rewards.std(axis=1, ddof=1, keepdims=True) + 1e-6)
         return advantages, rewards
@@ -226,6 +235,8 @@ class Trainer:
                 self.corrector.observe(
                     predicted, true, group=group.plan.id, task=group.plan.task, episodes=self._as_episodes(group, len(pairs))
                 )
+            for solution, _, outcome in group.executed if self.memory is not None else ():
+                self.memory.remember(solution, outcome, self.step)  # type: ignore[union-attr]
             if group.executed and isinstance(model, LearningModel):
                 solutions, contexts, outcomes = zip(*group.executed, strict=True)
                 model.update(solutions, contexts, outcomes)
@@ -234,10 +245,14 @@ class Trainer:
 
     def _as_episodes(self, group: Group, pairs: int) -> tuple[list[float], list[float]] | None:
         """(calibrated, true) scores of a group's episodes; None where each has one pair, which says the same."""
-        if pairs == len(group.trajectories) or not self.corrector.prequential:
-            return None
         mode = self.config.tasks.reward_mode
-        return group.scores("calibrated", mode), group.scores("true", mode)
+        members = group.trajectories
+        if not group.plan.anchored:
+            members = [t for t in members if any(turn.picked == "random" for turn in t.turns)]
+        if pairs == sum(len(t.turns) for t in members) == len(members) or not self.corrector.prequential:
+            return None
+        truth = "true" if group.plan.anchored else "paid"
+        return [t.score("calibrated", mode) for t in members], [t.score(truth, mode) for t in members]
 
     def _check_patience(self, kept: list[Group]) -> None:
         self._barren = 0 if kept or self.config.anchors.lag else self._barren + 1
@@ -303,6 +318,7 @@ class Trainer:
             "schedule": self.schedule.state_dict(),
             "world_model": model.state_dict() if isinstance(model, Resumable) else None,
             "ledger": self.ledger.as_dict(),
+            "memory": None if self.memory is None else self.memory.state_dict(),
             "engine_version": self.parts.engine.version,
             "pending": [[step, anchors.as_dict()] for step, anchors in self.pending],
             "logs": self.run_dir.sizes(),
@@ -323,6 +339,8 @@ class Trainer:
         self.schedule.load_state_dict(saved.state["schedule"])
         if saved.state["world_model"] is not None:
             self.parts.world_model.load_state_dict(saved.state["world_model"])
+        if self.memory is not None and saved.state.get("memory") is not None:
+            self.memory.load_state_dict(saved.state["memory"])
         self.ledger = metrics.Ledger(**saved.state["ledger"])
         self.pending = [(step, self._deferring().take_up(data)) for step, data in saved.state["pending"]]
         self.run_dir.truncate(saved.state["logs"])
@@ -357,6 +375,23 @@ class Trainer:
         raise Interrupted(
             f"Interrupted at step {self.step} of {self.config.train.steps}; saved in {where}. Go on with: wmrl train --resume --run-dir {where}"
         )
+
+
+def _known(group: Group) -> list[bool]:
+    """Members of which a true score is known, in a group that is no anchor."""
+    inside = not group.plan.anchored
+    return [inside and any(turn.true is not None for turn in t.turns) for t in group.trajectories]
+
+
+def _executed(group: Group) -> list[bool]:
+    """Members of which this step executed a turn inside their group."""
+    return [any(turn.picked is not None for turn in t.turns) for t in group.trajectories]
+
+
+def _propensity(group: Group) -> list[float]:
+    """The probability with which each member was to be executed."""
+    picked = [next((turn.propensity for turn in t.turns if turn.picked is not None), None) for t in group.trajectories]
+    return [group.plan.propensity if p is None else p for p in picked]
 
 
 def task_at(tasks: Sequence[str], seed: int, position: int) -> str:
