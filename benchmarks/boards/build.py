@@ -2,7 +2,7 @@
 
 Two things come of it: the reference leaderboards (`wmrl_envs/tasks/boards/<slug>.csv`), from the programs of the grammar and those
 written by hand, and the corpus of executed programs on which the fidelity of world models is measured (`executed.jsonl.xz`
-beside this file), which also holds mutations of working programs and whole scripts.
+beside this file), which also holds mutations of working programs and whole scripts, the grammar's (`scripts.py`) and other styles (`whole.py`).
 
     python benchmarks/boards/build.py run      # appends to runs/boards/executed.jsonl; stop and start again as you like
     python benchmarks/boards/build.py write    # writes boards and corpus from what has been executed so far
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 from mutations import mutated
 from scripts import scripts
 from strong import STRONG
+from whole import whole_scripts
 
 from wmrl_envs.execution import ExecutionLimits, make_sandbox
 from wmrl_envs.execution.base import Job, Sandbox
@@ -70,6 +71,14 @@ def plan_more(slug: str) -> Iterator[dict[str, Any]]:
     columns = task_context(load_competition(slug), timeout_s=TIMEOUT_S).submission_columns
     for fault, code in scripts(brief, names, columns, f"script.{slug}"):
         yield _item("script", fault, None, code) | {"scaffold": None}
+
+
+def plan_whole(slug: str) -> Iterator[dict[str, Any]]:
+    """Whole scripts in other styles than the grammar's."""
+    brief, names = _brief(slug)
+    columns = task_context(load_competition(slug), timeout_s=TIMEOUT_S).submission_columns
+    for author, name, code in whole_scripts(slug, brief.category, brief.metric, names, columns):
+        yield _item(f"whole:{author}", name, None, code) | {"scaffold": None}
 
 
 def _item(origin: str, fault: str | None, max_rows: int | None, code: str) -> dict[str, Any]:
@@ -122,6 +131,9 @@ def execute(slug: str, box: Sandbox, lock: str, item: dict[str, Any]) -> dict[st
     }
 
 
+PLANS = (plan, plan_more, plan_whole)
+
+
 def key(record: dict[str, Any]) -> tuple[Any, ...]:
     return record["task"], record["max_rows"], record["code"]
 
@@ -146,7 +158,7 @@ def was_measured(record: dict[str, Any]) -> bool:
     return record["status"] != "timeout" or record["cpu_s"] > TIMEOUT_S
 
 
-def run(workers: int, tasks: list[str]) -> None:
+def run(workers: int, tasks: list[str], plans: Sequence[Callable[[str], Iterator[dict[str, Any]]]] = PLANS) -> None:
     """Execute what is missing, then try again what was not measured."""
     SHARD.parent.mkdir(parents=True, exist_ok=True)
     for measured in (False, True):
@@ -154,7 +166,7 @@ def run(workers: int, tasks: list[str]) -> None:
         with make_sandbox("process") as box, SHARD.open("a", encoding="utf-8") as shard, ThreadPoolExecutor(workers) as pool:
             lock = box.environment.digest
             for slug in tasks:
-                for planned in (plan, plan_more):
+                for planned in plans:
                     items = {key({"task": slug, **item}): item for item in planned(slug)}
                     todo = [item for k, item in items.items() if k not in done]
                     for record in pool.map(partial(execute, slug, box, lock), todo):
@@ -187,6 +199,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["run", "write"])
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", choices=[p.__name__ for p in PLANS], help="one kind of program")
     parser.add_argument("--tasks", nargs="*", default=list_competitions(source="builtin"))
     arguments = parser.parse_args()
-    run(arguments.workers, arguments.tasks) if arguments.what == "run" else write()
+    plans = [p for p in PLANS if arguments.only in (None, p.__name__)]
+    run(arguments.workers, arguments.tasks, plans) if arguments.what == "run" else write()
