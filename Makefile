@@ -6,30 +6,36 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LIBERO := $(VENV)/.installed-libero
 RAY := $(VENV)/.installed-ray
-RAY_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -m ray tests/unit/execution/cluster/test_ray.py tests/unit/engines/test_ray.py
-# In one process: each simulator holds a gigabyte. What is skipped says why.
-LIBERO_TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/libero
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+RAY_TEST := -m ray tests/unit/execution/cluster/test_ray.py tests/unit/engines/test_ray.py
+# In one process: each simulator holds a gigabyte.
+LIBERO_TEST := tests/libero -m "libero and not slow"
+SKIPPED := $(VENV)/skipped-tests
 WORKERS ?= 2
 RUN ?= runs/demo
-# Threads that spin while they wait take the cores from the sandbox.
-export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test test-libero test-ray setup data sandbox lint slow docker-test test-vllm test-trl bench bank reproduce study clean
+.PHONY: demo test test-core test-libero test-ray setup data sandbox lint slow docker-test test-vllm test-trl bench bank reproduce study clean
 .DELETE_ON_ERROR:
 
 demo: setup  ## train with WMRL on the built-in competitions and print where the report is
 	$(BIN)/wmrl train demo --run-dir $(RUN) $(if $(wildcard $(RUN)/checkpoints/*),--resume,)
 
-test: setup $(LIBERO) $(RAY)  ## the suite that CI runs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu and not vllm and not libero and not ray"
-	$(LIBERO_TEST) -m "libero and not slow"
-	$(RAY_TEST)
+test: export WMRL_SKIPPED := $(SKIPPED)
+test: setup $(LIBERO) $(RAY)  ## the suite that CI runs; what it skips is printed with its reason at the end
+	@: > $(SKIPPED)
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow and not gpu and not vllm and not libero and not ray"
+	$(PYTEST) $(LIBERO_TEST)
+	$(PYTEST) $(RAY_TEST)
+	@$(BIN)/python -m tests.skipped $(SKIPPED)
+
+test-core:  ## the packages without torch, on any Python from 3.11 on: make test-core PYTHON=python3.13
+	tests/core.sh $(PYTHON)
 
 test-libero: $(LIBERO)  ## the simulator's tests
-	$(LIBERO_TEST) -m "libero and not slow"
+	$(PYTEST) -rs $(LIBERO_TEST)
 
 test-ray: setup $(RAY)  ## the sandbox on a Ray cluster of two nodes, one of which dies
-	$(RAY_TEST)
+	$(PYTEST) -rs $(RAY_TEST)
 
 setup: $(STAMP) sandbox data
 
@@ -60,7 +66,7 @@ lint: $(STAMP)
 
 slow: setup $(LIBERO)
 	$(BIN)/python -m pytest -m "slow and not gpu and not vllm and not libero"
-	$(LIBERO_TEST) -m "slow and libero"
+	$(PYTEST) -rs tests/libero -m "slow and libero"
 
 VLLM := .venv-vllm
 VLLM_ENVIRONMENT := VLLM_CPU_KVCACHE_SPACE=1 VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_NO_USAGE_STATS=1 \

@@ -20,7 +20,9 @@ def two_nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="ray-")  # a short name: Ray's sockets lie in it
-    os.environ |= {"RAY_AUTH_TOKEN_PATH": f"{folder}/token", "RAY_USAGE_STATS_ENABLED": "0"}
+    # Ray notes the cluster's address in its default folder, which exists only where `ray start` or `ray.init` has made it.
+    os.environ |= {"RAY_AUTH_TOKEN_PATH": f"{folder}/token", "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": folder}
+    os.makedirs(os.path.join(folder, "ray"))
     node = {"num_cpus": 1, "object_store_memory": 80 << 20}
     head = node | {"include_dashboard": False, "temp_dir": folder, "_system_config": SETTINGS}
     for attempt in (1, 2, 3):

@@ -34,6 +34,7 @@ for _name in _COMMANDS:
 
 def main() -> None:
     """Run the command line; a user's error is one sentence and exit status 2, Ctrl-C is 130."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while they wait take the cores from the sandbox
     try:
         app()
     except WmrlError as error:
