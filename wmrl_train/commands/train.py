@@ -14,9 +14,10 @@ import typer
 if TYPE_CHECKING:
     from wmrl_train.config import Config
     from wmrl_train.learn.ranks import Ranks
+    from wmrl_train.run.changes import Changes
     from wmrl_train.run.rundir import RunDirectory
 
-_CONFIG = "A configuration by name (laptop, demo, paper-4b, paper-9b, libero) or a YAML file. With --resume: that of the run."
+_CONFIG = "A configuration by name (laptop, demo, paper-4b, paper-9b, libero) or a YAML file. With --resume: that of the run, and a file may only change what a resumed run may."
 _OVERRIDES = "Dotted overrides such as train.steps=3 optim.lr=5e-4."
 
 
@@ -52,7 +53,11 @@ def train(
         raise InvalidInput(f"--like {str(like)!r} is for --dry-run, which estimates by it: add --dry-run, or leave it out.")
     if run_dir is not None:
         given += _at(run_dir, "--run-dir")
-    resolved = _stored_config(config, given, run_dir) if resume else load_config(config or "laptop", given)
+    changed: Changes = {}
+    if resume:
+        resolved, changed = _stored_config(config, given, run_dir)
+    else:
+        resolved = load_config(config or "laptop", given)
     if resolved.agent.name == "vla":
         from wmrl_train import vla_run
 
@@ -63,7 +68,7 @@ def train(
     if resolved.agent.name == "vla":
         vla_run.run(resolved, resume, again)
         return
-    _run(resolved, resume, again)
+    _run(resolved, resume, again, changed)
 
 
 def report(run: Annotated[Path, typer.Argument(help="Directory of a run.")]) -> None:
@@ -82,16 +87,42 @@ def fetch(
     typer.echo(fetch_model(name))
 
 
-def _stored_config(source: str | None, overrides: list[str], run_dir: Path | None) -> Config:
-    """The configuration a run was started with, under the overrides given now."""
+def _stored_config(source: str | None, overrides: list[str], run_dir: Path | None) -> tuple[Config, Changes]:
+    """The configuration a run was started with, under what a file and the overrides say now, and what they change.
+
+    Raises:
+        InvalidInput: no run, one of another version, or a change that a resumed run cannot have.
+    """
     from wmrl_envs.errors import InvalidInput
     from wmrl_train.config import load_config
+    from wmrl_train.run.changes import allowed, changes
 
     directory = run_dir or load_config(source or "laptop", overrides).run_dir
     if not (directory / "config.yaml").is_file():
         raise InvalidInput(f"{directory} holds no run to resume: start it without --resume, or name it with --run-dir.")
+    try:
+        stored = load_config(directory / "config.yaml")
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{directory / 'config.yaml'} is none of this version of WMRL ({error}): resume the run with the version it was started with."
+        ) from None
     kept = [o for o in overrides if not o.startswith(("run.dir=", "run.name="))]
-    return load_config(directory / "config.yaml", [*kept, *_at(directory, "run.dir and run.name")])
+    own = [] if source is None else _own_settings(Path(source))
+    resolved = load_config(directory / "config.yaml", [*own, *kept, *_at(directory, "run.dir and run.name")])
+    return resolved, allowed(changes(stored, resolved), directory)
+
+
+def _own_settings(file: Path) -> list[str]:
+    """What a configuration file says itself, as overrides; nothing for the name of a shipped one, which a run was only started from."""
+    import yaml
+
+    from wmrl_train.config import load_config
+
+    if not file.is_file():
+        return []
+    load_config(file)  # its faults are said as those of a file
+    values = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    return [f"{section}={json.dumps(value)}" for section, value in values.items() if section != "extends"]
 
 
 def _at(directory: Path, option: str) -> list[str]:
@@ -106,7 +137,7 @@ def _at(directory: Path, option: str) -> list[str]:
     return [f"run.{key}={json.dumps(part, ensure_ascii=False)}" for key, part in parts.items()]
 
 
-def _run(config: Config, resume: bool, again: bool) -> None:
+def _run(config: Config, resume: bool, again: bool, changed: Changes) -> None:
     from rich.console import Console
     from rich.logging import RichHandler
 
@@ -136,26 +167,28 @@ def _run(config: Config, resume: bool, again: bool) -> None:
             )
         if not resume:
             run.truncate({})  # what an attempt that never came to a checkpoint left behind
-        _train(config, run, resume, console, ranks)
+        _train(config, run, resume, console, ranks, changed)
     finally:
         run.release()
 
 
-def _train(config: Config, run: RunDirectory, resume: bool, console: object, ranks: Ranks) -> None:
+def _train(config: Config, run: RunDirectory, resume: bool, console: object, ranks: Ranks, changed: Changes) -> None:
     from rich.console import Console
 
     from wmrl_train.run import checkpoint
+    from wmrl_train.run.changes import LOG, sentence
+    from wmrl_train.run.interrupt import Interrupts
     from wmrl_train.run.progress import Progress, final_table
     from wmrl_train.run.report import write_report
 
     saved = checkpoint.latest(run.checkpoints) if resume else None
     out = Console(width=None if sys.stdout.isatty() else 140)
-    if saved is not None and saved.step >= config.train.steps and _evaluated(run, config):
+    if saved is not None and saved.step >= config.train.steps and _evaluated(run, config, saved.step):
         out.print(
             f"This run is finished: {saved.step} of {config.train.steps} steps; set train.steps higher to go on.",
             highlight=False,
         )
-        out.print(final_table(*_results(run, config.train.steps), saved.state["ledger"], config.eval.k))
+        out.print(final_table(*_results(run, saved.step), saved.state["ledger"], config.eval.k))
         out.print(f"report: {write_report(run.path)}", highlight=False, soft_wrap=True)
         ranks.broadcast(False)  # nothing for the others to do
         ranks.leave()
@@ -170,7 +203,10 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
     try:
         if saved is not None:
             trainer.load(saved)
-            progress.note(f"resumed at step {saved.step} of {config.train.steps}")
+            progress.note(f"Resumed at step {saved.step} of {config.train.steps}.")
+            if changed:
+                run.append(LOG, {"step": saved.step, "changed": changed})
+                progress.note(f"Changed from here on: {sentence(changed)}.")
         run.config_file.write_text(config.to_yaml(), encoding="utf-8")
         with progress:
             result = trainer.run()
@@ -178,8 +214,10 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
         progress.note(str(interrupted))
         raise typer.Exit(130) from None
     finally:
-        trainer.close()
-        path = _report(run)
+        ending = Interrupts()
+        with ending.caught(), ending.held():  # the work is done and saved: what remains takes a second
+            trainer.close()
+            path = _report(run)
     ranks.leave()
     out.print(final_table(result["before"], result["after"], result["ledger"], config.eval.k))
     out.print(f"report: {path}", highlight=False, soft_wrap=True)
@@ -201,8 +239,8 @@ def _results(run: RunDirectory, steps: int) -> tuple[dict | None, dict | None]:
     return evaluations.get(0), evaluations.get(steps)
 
 
-def _evaluated(run: RunDirectory, config: Config) -> bool:
-    return config.eval.k == 0 or _results(run, config.train.steps)[1] is not None
+def _evaluated(run: RunDirectory, config: Config, step: int) -> bool:
+    return config.eval.k == 0 or _results(run, step)[1] is not None or step > config.train.steps
 
 
 def _show_plan(config: Config, like: Path | None) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 from wmrl_envs.correction import Recalibrator
 from wmrl_envs.errors import InvalidInput, MissingExtra, WmrlError
 from wmrl_train.config import Config, CorrectionConfig, load_config
+from wmrl_train.run import changes
+from wmrl_train.run.changes import sentence
 from wmrl_train.run.rundir import RunDirectory
 
 _SOURCES = {
@@ -85,6 +87,7 @@ def _content(directory: RunDirectory, config: Config) -> dict[str, Any]:
         "by_task": [{"name": n, "scores": [scores[step].get(n) for step in evaluations]} for n in names],
         "figures": _figures(steps, evaluations, pairs, config.correction), "ledger": _ledger(last), "failures": _failures(directory),
         "audit": [(text, f"{last[key]:.3f}") for key, text in _AUDIT.items() if last.get(key) is not None],
+        "changed": [(r["step"], sentence(r["changed"])) for r in directory.read(changes.LOG)],
         "best": _best(directory), "config": config.to_yaml(),
     }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -36,6 +37,7 @@ class RunDirectory:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
         self._lock: FileLock | None = None
+        self._made: list[Path] = []  # folders that were not there before, deepest last
 
     @property
     def config_file(self) -> Path:
@@ -52,6 +54,7 @@ class RunDirectory:
         Raises:
             InvalidInput: in use by another process, not writable, or too little free space.
         """
+        self._made = [folder for folder in (self.checkpoints, *self.checkpoints.parents) if not folder.exists()][::-1]
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / ".lock", timeout=0)
@@ -74,9 +77,17 @@ class RunDirectory:
             )
 
     def release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        """Give the lock back; folders of a run that was refused before anything was written are removed again."""
+        if self._lock is None:
+            return
+        if self.path in self._made and not any(self.checkpoints.iterdir()):
+            with contextlib.suppress(OSError):  # something was written
+                if {p.name for p in self.path.iterdir()} <= {".lock", self.checkpoints.name}:
+                    (self.path / ".lock").unlink(missing_ok=True)
+                    for folder in reversed(self._made):
+                        folder.rmdir()
+        self._lock.release()
+        self._lock = None
 
     def append(self, log: str, record: Mapping[str, Any]) -> None:
         """Add one line to a log.

@@ -109,7 +109,7 @@ class Trainer:
         steps = self.config.train.steps
         try:
             with self._interrupts.caught():
-                if self.step == 0:
+                if self._due():
                     self._evaluate()
                 while self.step < steps:
                     self._before_step = (self.step, self.schedule.state_dict(), list(self.pending))
@@ -123,13 +123,10 @@ class Trainer:
                             f"execution says (see {self.run_dir.path / 'anchors.jsonl'}). Everything is saved; to go on all the same, "
                             "resume with correction.on_alarm=warn."
                         )
-                    every = self.config.eval.every
-                    if every and self.step % every == 0 and self.step < steps:
+                    if self._due() and not self._interrupts.asked:
                         self._evaluate()
                     if self._interrupts.asked:
                         raise KeyboardInterrupt
-                if steps not in self.evaluations():
-                    self._evaluate()
         except KeyboardInterrupt:
             self._save_interrupted()
         evaluations = self.evaluations()
@@ -305,6 +302,12 @@ class Trainer:
         self.trackers.log(self.step, flat)
         self.progress.evaluation(self.step, result)
 
+    def _due(self) -> bool:
+        """Whether this step is one to evaluate at, and was not evaluated yet: also where a kill came in between."""
+        every, steps = self.config.eval.every, self.config.train.steps
+        wanted = self.step in (0, steps) or bool(every and self.step % every == 0)
+        return wanted and self.config.eval.k > 0 and self.parts.evaluate is not None and self.step not in self.evaluations()
+
     def evaluations(self) -> dict[int, dict[str, Any]]:
         """Results of the evaluations so far, by step."""
         return {r["step"]: r["eval"] for r in self.run_dir.read("metrics.jsonl") if "eval" in r}
@@ -343,7 +346,10 @@ class Trainer:
             self.memory.load_state_dict(saved.state["memory"])
         self.ledger = metrics.Ledger(**saved.state["ledger"])
         self.pending = [(step, self._deferring().take_up(data)) for step, data in saved.state["pending"]]
+        paid = {step: result for step, result in self.evaluations().items() if step <= saved.step}
         self.run_dir.truncate(saved.state["logs"])
+        for step in sorted(paid.keys() - self.evaluations().keys()):  # made after the checkpoint was written
+            self.run_dir.append("metrics.jsonl", {"step": step, "eval": paid[step]})
         self.ledger.recall(self.run_dir.read("rollouts.jsonl"))
         self.step = saved.step
 
@@ -372,6 +378,13 @@ class Trainer:
         saved = {path.name for path in checkpoint.checkpoints(self.run_dir.checkpoints)}
         if f"step-{self.step:06d}" not in saved:
             self.save()
+        if self.step >= self.config.train.steps:
+            if not self._due():
+                return
+            raise Interrupted(
+                f"Training is finished, all {self.step} steps are saved in {where}; interrupted before its last evaluation was, which this does: "
+                f"wmrl train --resume --run-dir {where}"
+            )
         raise Interrupted(
             f"Interrupted at step {self.step} of {self.config.train.steps}; saved in {where}. Go on with: wmrl train --resume --run-dir {where}"
         )

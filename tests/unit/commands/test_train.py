@@ -73,6 +73,7 @@ def test_a_users_mistake_is_one_sentence_and_exit_code_2(wmrl, arguments, messag
     assert status == 2
     assert message in " ".join(err.split())
     assert "Traceback" not in err
+    assert not (tmp_path / "runs").exists(), "a refused command leaves no folder"
 
 
 @pytest.mark.parametrize(
@@ -162,6 +163,54 @@ def test_an_existing_run_is_not_overwritten(wmrl, tmp_path):
     status, _, err = wmrl("train", "laptop", "--resume")
     assert status == 2
     assert "damaged" in err
+
+
+def stored(tmp_path, *overrides):
+    """A run that has a configuration and nothing else."""
+    config = load_config("laptop", [f"run.dir={tmp_path}", "run.name=mine", *overrides])
+    (config.run_dir / "checkpoints").mkdir(parents=True)
+    config.run_dir.joinpath("config.yaml").write_text(config.to_yaml())
+    return config.run_dir
+
+
+def test_a_resumed_run_refuses_what_would_make_its_finished_steps_a_lie(wmrl, tmp_path):
+    run = stored(tmp_path)
+    before = (run / "config.yaml").read_text()
+    given = [
+        "optim.lr=0.5",
+        "rollout.group_size=4",
+        "run.seed=3",
+        "eval.k=2",
+        "train.steps=90",
+        "world_model.options.learn=false",
+    ]
+    status, _, err = wmrl("train", "--resume", "--run-dir", run, *given)
+    said = " ".join(err.split())
+    assert status == 2
+    for change in ("optim.lr 0.001 -> 0.5", "rollout.group_size 8 -> 4", "run.seed 0 -> 3", "eval.k 8 -> 2", "world_model.options.learn null -> false"):  # fmt: skip
+        assert change in said
+    assert "train.steps" not in said
+    assert (run / "config.yaml").read_text() == before
+    (tmp_path / "mine.yaml").write_text("extends: laptop\noptim: {lr: 0.5}\n")
+    status, _, err = wmrl("train", tmp_path / "mine.yaml", "--resume", "--run-dir", run)
+    assert status == 2, "a file that was edited since"
+    assert "optim.lr 0.001 -> 0.5" in " ".join(err.split())
+
+
+def test_what_a_resumed_run_may_change_goes_through(wmrl, tmp_path):
+    run = stored(tmp_path)
+    given = ["train.steps=90", "train.save_every=3", "tracking.trackers=[tensorboard]", "execution.workers=1", "run.threads=1"]
+    _, _, err = wmrl("train", "demo", "--resume", "--run-dir", run, *given)  # the name of a shipped one changes nothing
+    assert "No checkpoint in" in err, "it came as far as the checkpoints"
+
+
+def test_a_run_of_another_version_says_so(wmrl, tmp_path):
+    run = stored(tmp_path)
+    with (run / "config.yaml").open("a") as file:
+        file.write("curiosity: {beta: 1}\n")
+    status, _, err = wmrl("train", "--resume", "--run-dir", run)
+    assert status == 2
+    assert "is none of this version of WMRL (Unknown configuration key 'curiosity'" in " ".join(err.split())
 
 
 def test_a_run_in_use_is_said_before_anything_else(wmrl, tmp_path):

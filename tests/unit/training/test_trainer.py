@@ -128,6 +128,74 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_by_bit(tmp_path, tiny):
     assert first.corrector.state_dict() == third.corrector.state_dict()
 
 
+def evaluations(cfg):
+    return {r["step"]: r["eval"]["train"]["avg"] for r in RunDirectory(cfg.run_dir).read("metrics.jsonl") if "eval" in r}
+
+
+def scored(made):
+    """A test double of an evaluation that notes when it was asked; no two of its results are equal."""
+
+    def evaluate(step):
+        made.append(step)
+        return {"train": {"avg": len(made) / 100, "best": 1.0, "valid": 1.0, "tasks": 3}}
+
+    return evaluate
+
+
+def test_a_run_resumed_with_more_steps_keeps_every_evaluation_it_paid_for(tmp_path, tiny):
+    made, cfg = [], config(tmp_path, train__steps=2, eval__every=1)
+    first = trainer(cfg, tiny, evaluate=scored(made))
+    first.run()
+    first.close()
+    first.run_dir.release()
+    paid = evaluations(cfg)
+    assert list(paid) == made == [0, 1, 2]
+    longer = config(tmp_path, train__steps=4, eval__every=1)
+    second = trainer(longer, tiny, evaluate=scored(made))
+    second.load(checkpoint.latest(second.run_dir.checkpoints))
+    second.run()
+    assert made == [0, 1, 2, 3, 4], "none is made twice"
+    assert evaluations(cfg) == paid | {3: 0.04, 4: 0.05}
+
+
+def test_an_evaluation_that_a_kill_prevented_is_made_by_the_resumed_run(tmp_path, tiny):
+    cfg = config(tmp_path, train__steps=4, eval__every=2)
+
+    def killed(step):
+        if step == 2:
+            raise RuntimeError("kill")
+        return scored([])(step)
+
+    first = trainer(cfg, tiny, evaluate=killed)
+    with pytest.raises(RuntimeError, match="kill"):
+        first.run()
+    first.close()
+    first.run_dir.release()
+    made = []
+    second = trainer(cfg, tiny, evaluate=scored(made))
+    second.load(checkpoint.latest(second.run_dir.checkpoints))
+    second.run()
+    assert made == [2, 4]
+
+
+def test_a_signal_after_the_last_step_says_that_training_is_finished(tmp_path, tiny):
+    def interrupted(step):
+        if step == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return scored([])(step)
+
+    work = trainer(config(tmp_path, train__steps=2), tiny, evaluate=interrupted)
+    with pytest.raises(Interrupted, match="Training is finished, all 2 steps are saved"):
+        work.run()
+    work.close()
+    work.run_dir.release()
+    without = trainer(config(tmp_path, "without", train__steps=2, eval__k=0), tiny)
+    record = without._record
+    without._record = lambda *a: (record(*a), without.step == 2 and signal.raise_signal(signal.SIGTERM))
+    without.run()  # nothing is left to do: no interruption to speak of
+    assert checkpoint.latest(without.run_dir.checkpoints).step == 2
+
+
 def test_equal_seeds_give_equal_runs_and_others_do_not(tmp_path, tiny):
     runs = [config(tmp_path, f"r{i}", run__seed=seed, train__steps=2) for i, seed in enumerate([0, 0, 1])]
     for cfg in runs:
