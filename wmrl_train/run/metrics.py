@@ -46,8 +46,9 @@ class Ledger:
 
     def recall(self, rollouts: Iterable[Mapping[str, Any]]) -> None:
         """Know the programs of a resumed run again, from its `rollouts.jsonl`."""
-        turns = ((r["task"], t) for r in rollouts for t in r["turns"] if t["status"] is not None and t["problem"] is None)
-        self._programs = {(task, program_key(turn["code"])) for task, turn in turns if turn["code"]}
+        turns = ((r["task"], t) for r in rollouts for t in r.get("turns", ()))  # an episode of a simulator has none
+        ran = ((task, t["code"]) for task, t in turns if t["status"] is not None and t["problem"] is None)
+        self._programs = {(task, program_key(code)) for task, code in ran if code}
 
     def add(self, groups: Sequence[Group], lanes: Mapping[str, LaneTime], learn_cpu_s: float) -> None:
         """Account for one step."""
