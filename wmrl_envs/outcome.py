@@ -75,6 +75,7 @@ class Execution:
         submission_problem: why `submission` is None although something lies there ("is a FIFO", "600 MiB, limit 512").
         tier: the isolation it ran under ("namespaces", "landlock", "docker", "unsafe"; "replay" for a recorded run).
         detail: the limit it was ended at ("ended at the limit: cpu"), or "".
+        setup_cpu_s: CPU seconds spent with this run for later ones too (reading data that many programs start from).
         cached: answered from the execution cache (`wall_s` and `cpu_s` are those of the recorded run).
         graded: how the submission was graded when it was recorded, for a replay from a bank that keeps no submissions.
     """
@@ -88,6 +89,7 @@ class Execution:
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_memory_mb: float = 0.0
+    setup_cpu_s: float = 0.0
     tier: str = "unsafe"
     cached: bool = False
     detail: str = ""

@@ -61,6 +61,9 @@ class Job:
         data_dir: folder the program sees read-only as DATA_DIR.
         prelude: trusted code executed before it in the same namespace (a scaffold), under its own file name.
         env: extra environment variables (allow-listed by the caller; never secrets).
+        hold: the prelude depends on `data_dir` and `env` alone and seeds what is random, so a sandbox may execute it once and start
+            many programs from there.
+        nice: how far the program stands back behind others for the processor, 0 to 19.
     """
 
     code: str
@@ -68,6 +71,8 @@ class Job:
     limits: ExecutionLimits = field(default_factory=ExecutionLimits)
     prelude: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
+    hold: bool = False
+    nice: int = 0
 
 
 class Sandbox(ABC):

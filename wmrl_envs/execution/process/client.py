@@ -30,24 +30,33 @@ _BOOT = "import sys; sys.path[0] = sys.argv.pop(1); from box.server import main;
 
 def encode(job: Job, venv: str, base_prefix: str, tier: str, warm: bool, **more: Any) -> bytes:
     """The message that asks a supervisor for `job`, in the environment `venv`. Raises `InvalidInput` if the job cannot be run anywhere."""
-    data_dir = job.data_dir.expanduser().resolve()
-    if not data_dir.is_dir():
-        raise InvalidInput(f"The data directory {data_dir} does not exist or is no folder.")
     env = checked_env(job.env)
-    # A variable that libraries read when they are imported comes too late for a process that has imported them.
-    fresh = any(name.startswith(_READ_AT_IMPORT) and SINGLE_THREADED.get(name) != value for name, value in env.items())
     header = {
         "tier": tier,
-        "warm": warm and not fresh,
-        "data_dir": str(data_dir),
+        "warm": warm and not needs_fresh_interpreter(env),
+        "data_dir": str(data_folder(job)),
         "venv": venv,
         "base_prefix": base_prefix,
         "env": {**SINGLE_THREADED, **env},
         "temporary": tempfile.gettempdir(),
         "limits": asdict(job.limits),
+        "nice": job.nice,
         **more,
     }
     return wire.pack(header, job.code.encode(), job.prelude.encode())
+
+
+def data_folder(job: Job) -> Path:
+    """The folder of the data of `job`, resolved; `InvalidInput` if there is none."""
+    data_dir = job.data_dir.expanduser().resolve()
+    if not data_dir.is_dir():
+        raise InvalidInput(f"The data directory {data_dir} does not exist or is no folder.")
+    return data_dir
+
+
+def needs_fresh_interpreter(env: Mapping[str, str]) -> bool:
+    """Whether a variable comes too late for a process that has imported the libraries: they read it when they are imported."""
+    return any(name.startswith(_READ_AT_IMPORT) and SINGLE_THREADED.get(name) != value for name, value in env.items())
 
 
 def checked_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -74,12 +83,12 @@ class Server:
         """Whether what runs was ended on purpose."""
         return self._closed
 
-    def ask(self, message: bytes, timeout_s: float) -> tuple[dict[str, Any], list[bytes]]:
-        """Have one job done. Raises `InfrastructureError` if the server or the supervisor fails us."""
+    def ask(self, message: bytes, timeout_s: float, holder: socket.socket | None = None) -> tuple[dict[str, Any], list[bytes]]:
+        """Have one job done, by a process that `hold` gave or by the server. Raises `InfrastructureError` if it or the supervisor fails us."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                self._hand_over(theirs, ours)
+                self._hand_over(theirs, ours, holder)
             ours.settimeout(timeout_s)
             ours.sendall(message)
             return wire.unpack(ours.recv)
@@ -90,18 +99,47 @@ class Server:
                 self._running.discard(ours)
             ours.close()
 
-    def _hand_over(self, theirs: socket.socket, ours: socket.socket) -> None:
+    def hold(self, prelude: str, env: Mapping[str, str], data_dir: Path) -> tuple[socket.socket, dict[str, Any]]:
+        """A process that has executed `prelude`: its control socket, which ends it when closed, and `cpu_s` and `memory_mb` of this.
+
+        Raises:
+            InfrastructureError: it could not be executed there; the message says why.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                self._hand_over(theirs, None, what=b"hold")
+            ours.settimeout(_SERVER_START_S)
+            ours.send(json.dumps({"prelude": prelude, "env": {**SINGLE_THREADED, **env}, "data_dir": str(data_dir)}).encode())
+            answer = json.loads(ours.recv(1 << 16) or b'{"error": "it went away"}')
+            if answer.get("threads") != 1:
+                raise InfrastructureError(f"A prelude cannot be held: {answer.get('error', 'it started a thread')}")
+            ours.settimeout(None)
+            return ours, answer
+        except OSError as error:
+            ours.close()
+            raise InfrastructureError(f"A prelude cannot be held: {error}") from error
+        except BaseException:
+            ours.close()
+            raise
+
+    def _hand_over(
+        self, theirs: socket.socket, ours: socket.socket | None, holder: socket.socket | None = None, what: bytes = b"run"
+    ) -> None:
         with self._lock:
             if self._closed:
                 raise InvalidInput("This sandbox is closed.")
-            if self._control is None or self._process is None or self._process.poll() is not None:
+            if holder is None and (self._control is None or self._process is None or self._process.poll() is not None):
                 self._start()
-            assert self._control is not None
             try:
-                socket.send_fds(self._control, [b"run"], [theirs.fileno()])
-                self._running.add(ours)
+                control = holder or self._control
+                assert control is not None
+                socket.send_fds(control, [what], [theirs.fileno()])
+                if ours is not None:
+                    self._running.add(ours)
             except OSError:
-                self._stop(0)
+                if holder is None:
+                    self._stop(0)
                 raise
 
     def _start(self) -> None:

@@ -22,6 +22,7 @@ from wmrl_envs.execution.classify import to_execution, unusable_code
 from wmrl_envs.execution.environment import load_environment
 from wmrl_envs.execution.process.client import Server, encode
 from wmrl_envs.execution.process.gpus import GpuLeases
+from wmrl_envs.execution.process.holders import Holders
 from wmrl_envs.execution.process.reaper import reap
 from wmrl_envs.execution.selftest import choose_tier
 from wmrl_envs.outcome import Execution, ExecutionStatus
@@ -48,6 +49,7 @@ class ProcessSandbox(Sandbox):
         preload: modules the warm process imports.
         cpus: cores a solution may use, taken in turn (default: all).
         gpus: indices or UUIDs of the GPUs to lend, one solution a GPU. Not tested on a GPU machine.
+        held, held_mb: preludes that are kept executed (`Job.hold`), and the MiB they may take together; the least recently used end.
         allow_unsafe: run untrusted code although this machine cannot isolate it.
         attempts: how often a run is tried when the sandbox itself fails, before `InfrastructureError` is raised.
 
@@ -66,6 +68,8 @@ class ProcessSandbox(Sandbox):
         allow_unsafe: bool = False,
         preload: Sequence[str] = PRELOAD,
         attempts: int = 3,
+        held: int = 32,
+        held_mb: int = 2048,
     ):
         self.environment = load_environment(environment)
         self.warm = warm
@@ -74,8 +78,9 @@ class ProcessSandbox(Sandbox):
         self._cores = _core_sets(cpus)
         reap()
         self._server = Server(self.environment, tuple(preload) if warm else ())
+        self._holders = Holders(self._server, held if warm else 0, held_mb)
         self._attempts = attempts
-        self._finalizer = weakref.finalize(self, self._server.close)
+        self._finalizer = weakref.finalize(self, _close, self._holders, self._server)
 
     @property
     def lock(self) -> str:
@@ -96,18 +101,31 @@ class ProcessSandbox(Sandbox):
             devices = GpuLeases.nodes(gpu) if gpu else []
             if gpu:
                 job = replace(job, env={**job.env, "CUDA_VISIBLE_DEVICES": gpu})
-            venv, prefix = str(self.environment.root), str(self.environment.base_prefix)
-            message = encode(job, venv, prefix, self.tier, self.warm, devices=devices, cpus=next(self._cores))
-            return retrying(self._once, job, message)
+            return retrying(self._once, job, devices, next(self._cores))
 
     def close(self) -> None:
         self._finalizer()
 
-    def _once(self, job: Job, message: bytes) -> Execution:
-        answer, parts = self._server.ask(message, job.limits.timeout_s + _ANSWER_GRACE_S)
+    def _once(self, job: Job, devices: list[str], cpus: list[int]) -> Execution:
+        held = self._holders.lend(job) if job.hold else None
+        asked = job if held is None else replace(job, prelude="")  # it has been executed there
+        venv, prefix = str(self.environment.root), str(self.environment.base_prefix)
+        message = encode(asked, venv, prefix, self.tier, self.warm, devices=devices, cpus=cpus)
+        try:
+            control = None if held is None else held.control
+            answer, parts = self._server.ask(message, job.limits.timeout_s + _ANSWER_GRACE_S, control)
+        except InfrastructureError:
+            self._holders.forget(job)  # it may be the holder that is gone
+            raise
         if "infra" in answer:
             raise InfrastructureError(f"The sandbox ({self.tier}) failed: {answer['infra']}")
-        return to_execution(answer, parts, self.tier)
+        execution = to_execution(answer, parts, self.tier)
+        return execution if held is None else replace(execution, setup_cpu_s=held.take_cpu_s())
+
+
+def _close(holders: Holders, server: Server) -> None:
+    server.close()
+    holders.close()
 
 
 def _core_sets(cpus: int | None) -> Iterator[list[int]]:

@@ -126,6 +126,15 @@ def _cpu_s(pid: int) -> tuple[float, float]:
     return sum(ticks[:2]) / _TICKS, sum(ticks[2:]) / _TICKS
 
 
+def private_mb(pid: int) -> float:
+    """MiB that end with this process: what it shares with no other."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as f:
+            return sum(int(line.split()[1]) for line in f if line.startswith("Private_")) / 1024
+    except (OSError, IndexError):
+        return _resident_mb(pid)
+
+
 def disk_mb(folders: tuple[str, ...]) -> float:
     """MiB of disk below these folders; a file counts its blocks and 16 KiB, so that empty ones are limited, too.
 

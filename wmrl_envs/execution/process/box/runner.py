@@ -18,8 +18,19 @@ NAME = "/work/solution.py"  # what a traceback calls the program, in every tier
 PRELUDE_NAME = "<scaffold>"
 
 
-def run_program(code, prelude, file, data_dir, submission_path):
-    """Execute `prelude`, then `code` in the same namespace; returns the exit status. Never raises."""
+def held(prelude, data_dir):
+    """Execute `prelude` now: a `__main__` for programs to start from, each in a fork of this process."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=sys.modules["builtins"], DATA_DIR=data_dir)
+    exec(compile(prelude, PRELUDE_NAME, "exec", dont_inherit=True), main.__dict__)
+    return main
+
+
+def run_program(code, prelude, file, data_dir, submission_path, main=None):
+    """Execute `prelude`, then `code` in the same namespace; returns the exit status. Never raises.
+
+    `main`: of `held`, with a prelude executed already; what it knows the data folder by there becomes `data_dir`.
+    """
     streams = {"stdin": open(os.devnull)}  # noqa: SIM115
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         # Lines reach the caller as they are printed, so that a killed program's output is not lost.
@@ -30,8 +41,14 @@ def run_program(code, prelude, file, data_dir, submission_path):
         setattr(sys, f"__{name}__", stream)
     sys.argv[:] = [file]
     sys.path.insert(0, os.path.dirname(file))
-    main = types.ModuleType("__main__")
+    if main is None:
+        main = types.ModuleType("__main__")
     namespace = main.__dict__
+    before = namespace.get("DATA_DIR")
+    for name in [
+        name for name, value in namespace.items() if before is not None and isinstance(value, str) and value == before
+    ]:
+        namespace[name] = data_dir
     namespace.update(__file__=file, __builtins__=sys.modules["builtins"], DATA_DIR=data_dir, SUBMISSION_PATH=submission_path)
     sys.modules["__main__"] = main
     # The name need not exist here, so tracebacks get their source lines from this.
@@ -71,12 +88,14 @@ def _show(error):
         os.write(2, f"{type(error).__name__}\n".encode())
 
 
-def finish(status):
-    """What the interpreter does at its end, without taking apart the modules a forked process shares."""
+def finish(status, kept=()):
+    """What the interpreter does at its end, without taking apart what a forked process shares: modules, and `kept` names of `__main__`."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        sys.modules["__main__"].__dict__.clear()
+        namespace = sys.modules["__main__"].__dict__
+        for name in set(namespace).difference(kept):
+            del namespace[name]
         gc.collect()
         for thing in gc.get_objects():  # files nobody closed: their buffers are written at a normal end, too
             if isinstance(thing, (io.TextIOWrapper, io.BufferedWriter)) and not thing.closed:

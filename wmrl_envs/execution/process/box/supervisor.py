@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from . import collect, limits, runner, wire
 from .output import Kept
@@ -31,11 +32,14 @@ with open(_RUNNER, encoding="utf-8") as _f:
     _RUNNER_SOURCE = _f.read()
 
 
-def supervise(connection: socket.socket) -> None:
-    """Read a job from `connection`, run it, answer. The caller ends this process afterwards."""
+def supervise(connection: socket.socket, start: Any = None) -> None:
+    """Read a job from `connection`, run it, answer. The caller ends this process afterwards.
+
+    `start`: what the program starts from in place of its prelude (`runner.held`).
+    """
     try:
         job, (code, prelude) = wire.unpack(connection.recv)
-        job["code"], job["prelude"] = code.decode(), prelude.decode()
+        job["code"], job["prelude"], job["start"] = code.decode(), prelude.decode(), start
     except (EOFError, OSError):
         return  # the harness is gone before it asked
     with contextlib.suppress(OSError):  # gone meanwhile
@@ -187,6 +191,7 @@ def _init(job: dict, tier, pipes: dict[str, tuple[int, int]], connection: socket
         for name, (read, write) in pipes.items():
             os.close(write if name == "life" else read)
         os.setsid()
+        os.nice(job.get("nice", 0))
         tier.enter()
         if not _alive(pipes["life"][0]):
             os._exit(1)
@@ -264,20 +269,21 @@ def _solution(job: dict, tier, pipes: dict[str, tuple[int, int]]) -> None:
 
 def _run_here(job: dict, file: str, data: str, submission: str, environment: dict[str, str], ready: int) -> None:
     """In this process, forked from the warmed-up one. Never returns."""
+    start = job.get("start")
     os.environ.clear()
     os.environ.update(environment)
     random.seed()
-    if "numpy.random" in sys.modules:  # else all solutions would draw the same "random" numbers
+    if "numpy.random" in sys.modules and start is None:  # else all solutions would draw the same "random" numbers
         sys.modules["numpy.random"].seed()
     for name in [name for name in sys.modules if name.partition(".")[0] == __package__]:
         del sys.modules[name]  # to the solution, this package does not exist
     os.write(ready, b"r")
     os.close(ready)
-    status = 1
+    status, kept = 1, () if start is None else tuple(start.__dict__)
     try:
-        status = runner.run_program(job["code"], job["prelude"], file, data, submission)
+        status = runner.run_program(job["code"], job["prelude"], file, data, submission, start)
     finally:
-        runner.finish(status)
+        runner.finish(status, kept)
 
 
 def _environment(job: dict, tier) -> dict[str, str]:
