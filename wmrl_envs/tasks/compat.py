@@ -16,7 +16,7 @@ import numpy as np
 
 from wmrl_envs.tasks.catalog import TaskFacts
 from wmrl_envs.tasks.metrics import METRICS, Case, tabular, text, values, vision
-from wmrl_envs.tasks.validation import InvalidSubmission
+from wmrl_envs.tasks.refusals import InvalidSubmission
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,11 @@ def _integers(case: Case) -> float:
     """One integer beyond 64 bits on one side turns that side into text, which equals no number."""
 
     def is_text(labels: np.ndarray) -> bool:
-        return any(values.is_number(v) and "." not in v and abs(int(v)) >= 2**63 for v in labels if v.lstrip("+-").isdigit())
+        return any(
+            values.is_number(v) and "." not in v and (len(v) > 20 or abs(int(v)) >= 2**63)
+            for v in labels
+            if v.lstrip("+-").isdigit()
+        )
 
     truth, guess = values.label_column(case.truth[case.targets[0]]), values.label_column(case.submission[case.predictions[0]])
     return 0.0 if is_text(truth) != is_text(guess) else float((truth == guess).mean())

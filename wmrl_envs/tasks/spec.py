@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,32 @@ class TaskSpec:
             raise InvalidInput(f"{f.slug}: the answers have no target column among {', '.join(names)}.")
         return ids, targets, f.prediction_columns or targets
 
+    def check_header(
+        self, truth: pd.DataFrame, names: Sequence[str]
+    ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str]:
+        """Are these the columns of a submission? Gives (id columns, target columns, prediction columns, how ids are matched).
+
+        Raises:
+            InvalidSubmission: they are not.
+        """
+        ids, targets, predictions = self.columns(truth)
+        aliases, given = _ALIASES.get(self.slug, {}), set(names)
+        predictions = tuple(aliases[c] if c not in given and aliases.get(c) in given else c for c in predictions)
+        optional, required, match = list(self.facts.optional_columns), [*ids, *predictions], self.facts.id_match
+        if self.compat is not None:
+            from wmrl_envs.tasks.compat import check_order, override
+
+            check_order(self.facts, list(names), [str(c) for c in truth.columns])
+            o = override(self.slug)
+            required += o.also_required
+            optional += names if o.extra_columns else []
+            if o.by_id_only:
+                ids, match = ids[:1], "by_place"
+            elif o.in_order:
+                match = "in_order"
+        check_columns(names, required, optional)
+        return ids, targets, predictions, match
+
     def case(self, truth: pd.DataFrame, submission: pd.DataFrame) -> Case:
         """Check columns and ids and bring the rows of the submission into the order of the answers.
 
@@ -96,22 +123,7 @@ class TaskSpec:
 
         if not isinstance(submission, pd.DataFrame):
             raise InvalidSubmission(f"The submission is a {type(submission).__name__}; expected a table with a header.")
-        ids, targets, predictions = self.columns(truth)
-        aliases = _ALIASES.get(self.slug, {})
-        predictions = tuple(aliases[c] if c not in submission and aliases.get(c) in submission else c for c in predictions)
-        optional, required, match = list(self.facts.optional_columns), [*ids, *predictions], self.facts.id_match
-        if self.compat is not None:
-            from wmrl_envs.tasks.compat import check_order, override
-
-            check_order(self.facts, [str(c) for c in submission.columns], [str(c) for c in truth.columns])
-            o = override(self.slug)
-            required += o.also_required
-            optional += [str(c) for c in submission.columns] if o.extra_columns else []
-            if o.by_id_only:
-                ids, match = ids[:1], "by_place"
-            elif o.in_order:
-                match = "in_order"
-        check_columns(submission, required, optional)
+        ids, targets, predictions, match = self.check_header(truth, [str(c) for c in submission.columns])
         rows = align(truth, submission, ids, match)
         ordered = submission[list(predictions)].iloc[rows].reset_index(drop=True)
         keys = [id_text(truth[c]).to_numpy() for c in ids]

@@ -5,135 +5,66 @@ Every refusal is an `InvalidSubmission` that names the first offenders and says 
 
 from __future__ import annotations
 
-import io
 import re
-import warnings
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from wmrl_envs.tasks.reading import read_table
+from wmrl_envs.tasks.refusals import (
+    EvaluationError,
+    GroundTruthError,
+    InvalidSubmission,
+    LeaderboardError,
+    SubmissionError,
+    cell_text,
+    listed,
+    quoted,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHOWN = 5
+__all__ = [
+    "EvaluationError",
+    "GroundTruthError",
+    "InvalidSubmission",
+    "LeaderboardError",
+    "SubmissionError",
+    "align",
+    "check_columns",
+    "id_text",
+    "listed",
+    "read_table",
+]
+
+_NAMES = 10  # names of columns shown in a message
 
 
-class SubmissionError(ValueError):
-    """Why a submission got no score.
-
-    Attributes:
-        kind: the name of the error in the feedback.
-        message: what went wrong, in one line. details: more, for the agent.
-        agents_own: False if it is our failure, which must never count against the agent.
-    """
-
-    kind = "SubmissionError"
-    message = "Submission failed"
-    agents_own = True
-
-    def __init__(self, details: str, message: str | None = None):
-        super().__init__(details)
-        self.details = details
-        if message is not None:
-            self.message = message
-
-
-class InvalidSubmission(SubmissionError):
-    """The file is not a valid submission: unreadable, wrong columns or ids, or predictions the metric cannot take."""
-
-    kind = "InvalidSubmissionError"
-    message = "Submission validation failed"
-
-
-class EvaluationError(SubmissionError):
-    """The grader itself failed: ours, never the agent's."""
-
-    kind = "EvaluationError"
-    message = "Failed to evaluate submission"
-    agents_own = False
-
-
-class GroundTruthError(SubmissionError):
-    """The answers are missing or unreadable: ours."""
-
-    kind = "GroundTruthError"
-    message = "Failed to read ground truth file"
-    agents_own = False
-
-
-class LeaderboardError(SubmissionError):
-    """No place on the leaderboard could be worked out: ours."""
-
-    kind = "LeaderboardError"
-    message = "Failed to calculate leaderboard position"
-    agents_own = False
-
-
-def read_table(data: bytes, as_text: Sequence[str] | None = None) -> pd.DataFrame:
-    """Parse the bytes of a submission (or answer) CSV. Words such as "NA" stay words, and ids stay as they are written.
-
-    Args:
-        as_text: columns to keep as text, by name in any case; None keeps all. The others become numbers where they are.
-
-    Raises:
-        InvalidSubmission: not UTF-8, not a CSV with a header, or rows longer than the header.
-    """
-    import pandas as pd
-
-    message = "Failed to read submission file"
-    if not data.strip():
-        raise InvalidSubmission("The submission file is empty; write a CSV with a header and one row for each id.", message)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidSubmission(
-            f"The submission file is not UTF-8 text ({error}); write it with DataFrame.to_csv.", message
-        ) from None
-    if "\0" in text:
-        raise InvalidSubmission(
-            "The submission file holds binary data; write a CSV with DataFrame.to_csv(..., index=False).", message
-        )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            warnings.simplefilter("ignore", pd.errors.DtypeWarning)
-            header = pd.read_csv(io.StringIO(text), nrows=0, index_col=False).columns
-            wanted = None if as_text is None else {c.lower() for c in as_text}
-            dtype: Any = str if wanted is None else {c: str for c in header if c.lower() in wanted or c == header[0]}
-            return pd.read_csv(io.StringIO(text), dtype=dtype, keep_default_na=False, index_col=False, low_memory=False)
-    except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise InvalidSubmission(
-            f"The submission file is not a CSV with as many cells in each row as in its header: {reason}", message
-        ) from None
-
-
-def listed(values: Sequence[Any], shown: int = _SHOWN) -> str:
-    """The first few values, and how many more there are.
-
-    >>> listed([1, 2, 3], shown=2)
-    '1, 2 and 1 more'
-    """
-    texts = [str(v) if len(str(v)) <= 60 else str(v)[:57] + "..." for v in values[:shown]]
-    more = len(values) - shown
-    return ", ".join(texts) + (f" and {more} more" if more > 0 else "")
-
-
-def check_columns(submission: pd.DataFrame, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+def check_columns(names: Sequence[str], required: Sequence[str], optional: Sequence[str] = ()) -> None:
     """The columns must be exactly `required`, in any order, with or without those in `optional`."""
-    names = [str(c) for c in submission.columns]
-    expected = ", ".join(required)
-    repeated = sorted({n for n in names if names.count(n) > 1})
-    if repeated:
+    given, allowed = set(names), {*required, *optional}
+    expected = listed(required, 20)
+    if len(given) < len(names):
+        repeated = [name for name, times in Counter(names).items() if times > 1]
         raise InvalidSubmission(f"Columns occur more than once: {listed(repeated)}. Expected each of {expected} once.")
-    missing = [c for c in required if c not in names]
+    missing = [c for c in required if c not in given]
+    found = ", ".join(quoted(c) for c in names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
     if missing:
-        raise InvalidSubmission(f"Missing required columns in submission: {listed(missing)}. Expected the columns {expected}.")
-    extra = [c for c in names if c not in required and c not in optional]
+        stripped = {c.strip() for c in names}
+        hint = " Write the names without blanks around them." if all(c in stripped for c in missing) else ""
+        raise InvalidSubmission(
+            f"Missing required columns in submission: {listed(missing)}. Expected the columns {expected}; found {found}.{hint}"
+        )
+    extra = [c for c in names if c not in allowed]
     if extra:
-        hint = " Write the file with index=False." if any(c.startswith("Unnamed:") for c in extra) else ""
-        raise InvalidSubmission(f"Extra unexpected columns found in submission: {listed(extra)}. Expected {expected}.{hint}")
+        unnamed = any(not c or c.startswith("Unnamed:") for c in extra)
+        hint = " Write the file with index=False." if unnamed else ""
+        raise InvalidSubmission(
+            f"Extra unexpected columns found in submission: {listed([c or '(without a name)' for c in extra])}. Expected {expected}.{hint}"
+        )
 
 
 def align(truth: pd.DataFrame, submission: pd.DataFrame, id_columns: Sequence[str], match: str = "text") -> np.ndarray:
@@ -219,10 +150,11 @@ def _key_column(truth: pd.Series, submission: pd.Series, match: str) -> tuple[pd
 
 
 def _decimals(ids: pd.Series) -> pd.Series | None:
-    import pandas as pd
+    """Ids as numbers, or None if one of them is none."""
+    from wmrl_envs.tasks.metrics.values import as_floats
 
-    numbers = pd.to_numeric(ids, errors="coerce")
-    return None if numbers.isna().any() else numbers.astype(float)
+    numbers = as_floats(ids)
+    return None if np.isnan(numbers).any() else ids.__class__(numbers, ids.index)
 
 
 def id_text(ids: pd.Series) -> pd.Series:
@@ -232,7 +164,6 @@ def id_text(ids: pd.Series) -> pd.Series:
     if ids.dtype.kind in "iub":
         return ids.astype(str).astype(object)
     cells = ids.to_numpy(object, copy=True)
-    cells[pd.isna(cells)] = ""
     if pd.api.types.infer_dtype(cells) != "string":
-        cells = np.array([str(cell) for cell in cells], object)
+        cells = np.array([cell_text(cell) for cell in cells], object)
     return pd.Series(cells, ids.index, dtype=object)

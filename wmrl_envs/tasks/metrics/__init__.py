@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from wmrl_envs.tasks.metrics import tabular, text, values, vision
 from wmrl_envs.tasks.metrics.case import Case
-from wmrl_envs.tasks.validation import InvalidSubmission
+from wmrl_envs.tasks.refusals import InvalidSubmission
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,15 @@ def _f1(case: Case) -> float:
 
 
 def _qwk(case: Case) -> float:
-    return tabular.qwk(case.true_numbers(), case.labels(refuse_words=True).astype(float))
+    labels = case.labels(refuse_words=True)
+    ratings = values.numbers(pd.DataFrame(labels, columns=list(case.predictions)), case.predictions, case.ids)
+    return tabular.qwk(case.true_numbers(), ratings)
 
 
 def _exact_match(case: Case, scale: int = 1) -> float:
     """Exact text; whole numbers are compared as numbers of any length, so 0113 and 113, or 7.0 and 7, are equal."""
-    truth = values.label_column(case.truth[case.targets[0]].map(lambda v: v if v == v else ""))
-    guess = values.label_column(case.submission[case.predictions[0]].map(lambda v: v if v == v else ""))
+    truth = values.label_column(case.truth[case.targets[0]])
+    guess = values.label_column(case.submission[case.predictions[0]])
     return scale * float((truth == guess).mean())
 
 
@@ -189,15 +192,19 @@ def _kendall_tau(case: Case) -> float:
 
 
 def _rle_iou_precision(case: Case, height: int = 101, width: int = 101, at_threshold: bool = False) -> float:
-    parse = partial(vision.parse_rle, height=height, width=width)
-    fix = f"Write runs as 'start length' with starts from 1 to {height * width}, or nothing for an empty mask."
-    return vision.rle_iou_precision([parse(t) for t in case.true_texts()], case.parsed(parse, fix), at_threshold)
+    return vision.rle_iou_precision(*_masks(case, height * width), at_threshold)
 
 
 def _dice_hausdorff(case: Case, size: int = 512) -> float:
-    parse = partial(vision.parse_rle, height=size, width=size)
-    fix = f"Write runs as 'start length' with starts from 1 to {size * size}, or nothing for an empty mask."
-    return vision.dice_hausdorff([parse(t) for t in case.true_texts()], case.parsed(parse, fix), size)
+    return vision.dice_hausdorff(*_masks(case, size * size), size)
+
+
+def _masks(case: Case, size: int) -> tuple[Iterator[np.ndarray], Iterator[np.ndarray]]:
+    """True and predicted masks of `size` cells, one at a time: ten thousand of them do not fit in memory."""
+    fix = f"Write runs as 'start length' with starts from 1 to {size}, or nothing for an empty mask."
+    parse = partial(vision.parse_runs, size=size)
+    guesses = case.parsed(parse, fix)
+    return (vision.mask_of(parse(t), size) for t in case.true_texts()), (vision.mask_of(runs, size) for runs in guesses)
 
 
 def _box_precision(case: Case, at_threshold: bool = False) -> float:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.tasks.metrics import values
-from wmrl_envs.tasks.validation import InvalidSubmission
+from wmrl_envs.tasks.refusals import InvalidSubmission, listed, one_line, quoted
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,18 @@ def _labels(column: pd.Series, truth: np.ndarray, ids: np.ndarray, refuse_words:
     labels = values.label_column(column)
     known = set(truth)
     numeric = all(values.is_number(label) for label in known)
-    bad: dict[str, np.ndarray] = {}
-    for label in sorted(set(labels) - known):
-        blank = label == "" or label.lower() == "nan"
-        fractional = numeric and values.is_number(label) and not float(label).is_integer()
-        word = numeric and not values.is_number(label)
-        if blank or fractional or (word and (refuse_words or len(known) <= 2)):
-            bad["missing" if blank else label] = np.flatnonzero(labels == label)
-    if bad:
-        rows = np.sort(np.concatenate(list(bad.values())))
-        shown = ", ".join(f"{str(labels[r])[:40] or 'nothing'!r} (id {ids[r]})" for r in rows[:5])
+    codes, uniques = pd.factorize(labels)
+    bad = np.array(
+        [label not in known and _no_label(label, numeric, refuse_words or len(known) <= 2) for label in uniques], bool
+    )
+    if not bad.any() and not any(map(values.is_number, known)) and all(map(values.is_number, uniques)):
+        raise InvalidSubmission(
+            f"Every prediction in column {column.name} is a number ({listed(list(uniques))}), but the classes are words: write the "
+            "class labels as they stand in the training data, not the codes of an encoder."
+        )
+    if bad.any():
+        rows = np.flatnonzero(bad[codes])
+        shown = ", ".join(f"{quoted(labels[r] or 'nothing')} (id {one_line(str(ids[r]))})" for r in rows[:5])
         more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
         classes = "whole numbers" if numeric else "class labels"
         raise InvalidSubmission(
@@ -91,3 +93,12 @@ def _labels(column: pd.Series, truth: np.ndarray, ids: np.ndarray, refuse_words:
             f"Write {classes} as in the training data, for every row."
         )
     return labels
+
+
+def _no_label(label: str, numeric: bool, refuse_words: bool) -> bool:
+    """Whether a label that is none of the known ones is no label at all, rather than a wrong one."""
+    if label == "" or label.lower() == "nan":
+        return True
+    if not numeric:
+        return False
+    return not float(label).is_integer() if values.is_number(label) else refuse_words

@@ -194,7 +194,9 @@ def macro_recall(y: np.ndarray, p: np.ndarray) -> float:
 
 def _counts(y: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per class: true positives, rows in the answers, rows in the predictions."""
-    _, codes = np.unique(np.concatenate([y, p]).astype(str), return_inverse=True)
+    import pandas as pd
+
+    codes, _ = pd.factorize(np.concatenate([y, p]).astype(object))
     truth, guess = codes[: len(y)], codes[len(y) :]
     k = int(codes.max()) + 1
     hits = np.bincount(truth[truth == guess], minlength=k)
@@ -203,9 +205,11 @@ def _counts(y: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
 
 def mcc(y: np.ndarray, p: np.ndarray) -> float:
     """Matthews correlation coefficient, two or more classes; 0 for constant predictions."""
-    from sklearn.metrics import matthews_corrcoef
-
-    return float(matthews_corrcoef(y[:, 0].astype(str), p[:, 0].astype(str)))
+    hits, in_truth, in_guess = (counts.astype(float) for counts in _counts(y[:, 0], p[:, 0]))
+    n = len(y)
+    covariance = hits.sum() * n - in_truth @ in_guess
+    scale = (n * n - in_truth @ in_truth) * (n * n - in_guess @ in_guess)
+    return float(covariance / np.sqrt(scale)) if scale else 0.0
 
 
 def qwk(y: np.ndarray, p: np.ndarray) -> float:

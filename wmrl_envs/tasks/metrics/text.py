@@ -43,7 +43,7 @@ def word_jaccard(y: Iterable[str], p: Iterable[str]) -> float:
     return total / rows
 
 
-_SPAN = re.compile(r"\s*(\d+)\s+(\d+)\s*")
+_SPAN = re.compile(r"\s*([0-9]{1,18})\s+([0-9]{1,18})\s*")
 
 
 def parse_spans(text: str) -> Spans:
@@ -77,8 +77,20 @@ def span_f1(y: Sequence[Spans], p: Sequence[Spans]) -> float:
         a, b = _merge(truth), _merge(guess)
         in_truth += sum(end - start for start, end in a)
         in_guess += sum(end - start for start, end in b)
-        both += sum(max(0, min(e1, e2) - max(s1, s2)) for s1, e1 in a for s2, e2 in b)
+        both += _common(a, b)
     return 2 * both / (in_truth + in_guess) if in_truth + in_guess else 1.0
+
+
+def _common(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> int:
+    """Characters in both of two lists of merged spans."""
+    total = i = j = 0
+    while i < len(a) and j < len(b):
+        total += max(0, min(a[i][1], b[j][1]) - max(a[i][0], b[j][0]))
+        if a[i][1] < b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return total
 
 
 def _merge(spans: Spans) -> list[tuple[int, int]]:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from wmrl_envs.tasks.validation import InvalidSubmission, listed
+from wmrl_envs.tasks.refusals import InvalidSubmission, cell_text, one_line, quoted
 
 _WORDS = {"true": "1", "false": "0"}
-_INTEGER = re.compile(r"[+-]?\d+(\.0*)?")
+_INTEGER = re.compile(r"([+-]?)0*([0-9]+)(\.0*)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf(inity)?", re.IGNORECASE)
+_TOLD = 3  # malformed cells that are shown
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>", "#n/a"})
 
 
@@ -27,7 +29,11 @@ def _refuse(
     column: str, rows: np.ndarray, cells: pd.Series | None, ids: Sequence[str] | np.ndarray, what: str, fix: str
 ) -> None:
     if len(rows):
-        shown = [f"id {ids[r]}" if cells is None else f"{str(cells.iloc[r])[:40]!r} (id {ids[r]})" for r in rows[:5]]
+        names = [one_line(cell_text(ids[r])) for r in rows[:5]]
+        shown = [
+            f"id {name}" if cells is None else f"{quoted(cells.iloc[r])} (id {name})"
+            for r, name in zip(rows[:5], names, strict=True)
+        ]
         more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
         raise InvalidSubmission(f"{len(rows)} {what} in column {column}: {', '.join(shown)}{more}. {fix}")
 
@@ -44,16 +50,29 @@ def refuse_blank(cells: np.ndarray, truth: np.ndarray, ids: Sequence[str] | np.n
     _refuse(column, rows, None, ids, "missing predictions (NaN or blank)", "Give a text for every row.")
 
 
-def _as_floats(cells: pd.Series) -> np.ndarray:
-    """Cells as floats, NaN where there is no number; true and false count as 1 and 0."""
+def as_floats(cells: pd.Series) -> np.ndarray:
+    """Cells as floats, NaN where there is no number; true and false count as 1 and 0. Never raises, whatever a cell holds."""
     if cells.dtype.kind in "iufb":
-        return cells.to_numpy(float)
-    values = pd.to_numeric(cells, errors="coerce").to_numpy(float, na_value=np.nan).copy()
+        return cells.to_numpy(float, na_value=np.nan)
+    if cells.dtype.kind in "mMc":  # times and complex numbers
+        return np.full(len(cells), np.nan)
+    plain = cells.astype(object) if isinstance(cells.dtype, pd.CategoricalDtype) else cells
+    try:
+        values = pd.to_numeric(plain, errors="coerce").to_numpy(float, na_value=np.nan).copy()
+    except (OverflowError, ValueError, TypeError):  # integers that no float can hold, and cells that are no values at all
+        values = np.full(len(cells), np.nan)
     unclear = np.flatnonzero(np.isnan(values))
     if len(unclear):
-        words = cells.iloc[unclear].map(lambda v: _WORDS.get(str(v).strip().lower()))
-        values[unclear] = pd.to_numeric(words, errors="coerce").to_numpy(float, na_value=np.nan)
+        codes, uniques = pd.factorize(np.array([cell_text(c) for c in plain.to_numpy(object)[unclear]], object))
+        values[unclear] = np.array([_as_float(text) for text in uniques])[codes]
     return values
+
+
+def _as_float(text: str) -> float:
+    word = text.strip().lower()
+    if word in _WORDS:
+        return float(_WORDS[word])
+    return float(word) if _NUMBER.fullmatch(word) else np.nan
 
 
 def numbers(
@@ -68,7 +87,7 @@ def numbers(
     out = np.empty((len(frame), len(columns)))
     for j, name in enumerate(columns):
         cells = frame[name]
-        values = _as_floats(cells)
+        values = as_floats(cells)
         bad = ~np.isfinite(values)
         if bad.any():
             refuse_missing(cells, ids)
@@ -85,7 +104,7 @@ def numbers(
 
 def true_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
     """Answers as floats, shape (rows, columns); NaN where an answer is missing."""
-    return np.column_stack([_as_floats(frame[c]) for c in columns]) if len(columns) else np.empty((len(frame), 0))
+    return np.column_stack([as_floats(frame[c]) for c in columns]) if len(columns) else np.empty((len(frame), 0))
 
 
 def label(cell: object) -> str:
@@ -94,45 +113,50 @@ def label(cell: object) -> str:
     >>> [label(v) for v in (1, 1.0, "1.0", True, "cat ", "1.5")]
     ['1', '1', '1', '1', 'cat', '1.5']
     """
-    text = str(cell).strip()
-    if _INTEGER.fullmatch(text):
-        return str(int(text.split(".")[0]))
+    text = cell_text(cell).strip()
+    if integer := _INTEGER.fullmatch(text):
+        sign, digits = integer[1], integer[2]
+        return f"-{digits}" if sign == "-" and digits != "0" else digits
     return _WORDS.get(text.lower(), text)
 
 
 def label_column(cells: pd.Series) -> np.ndarray:
     """Labels of a column in their one spelling, as an object array; missing ones are ""."""
-    if cells.dtype.kind in "iub":
-        return cells.to_numpy().astype(np.int64).astype(str).astype(object)
-    codes, uniques = pd.factorize(cells, use_na_sentinel=True)
+    if cells.dtype.kind in "iu" and not cells.hasnans:
+        return cells.to_numpy().astype(str).astype(object)
+    given = cells.to_numpy(object)
+    if pd.api.types.infer_dtype(given) not in ("string", "floating", "boolean"):  # each of these can be hashed
+        given = np.array([cell_text(c) for c in given], object)
+    codes, uniques = pd.factorize(given, use_na_sentinel=True)
     spelled = np.array([label(u) for u in uniques] + [""], dtype=object)  # the sentinel -1 takes the last
     return spelled[codes]
 
 
 def is_number(text: str) -> bool:
     """Whether a label in its one spelling is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return _NUMBER.fullmatch(text) is not None
 
 
 def text_column(cells: pd.Series) -> np.ndarray:
     """Cells as strings, a missing cell as "", as an object array."""
-    return cells.map(lambda v: "" if v is None or v != v else str(v)).to_numpy(object)
+    return np.array([cell_text(v) for v in cells.to_numpy(object)], object)
 
 
 def parse_cells(
     cells: np.ndarray, ids: Sequence[str] | np.ndarray, column: str, parse: Callable[[str], object], fix: str
 ) -> list:
     """Apply `parse` to each cell; a ValueError refuses the submission and names the first offenders."""
-    out, bad = [], []
+    out: list[object] = []
+    bad: list[str] = []
+    wrong = 0
     for i, cell in enumerate(cells):
         try:
             out.append(parse(cell))
         except ValueError as error:
-            bad.append(f"{error} (id {ids[i]})")
-    if bad:
-        raise InvalidSubmission(f"{len(bad)} malformed predictions in column {column}: {listed(bad, 3)}. {fix}")
+            if len(bad) < _TOLD:
+                bad.append(f"{one_line(str(error), 120)} (id {one_line(cell_text(ids[i]))})")
+            wrong += 1
+    if wrong:
+        more = f" and {wrong - len(bad)} more" if wrong > len(bad) else ""
+        raise InvalidSubmission(f"{wrong} malformed predictions in column {column}: {', '.join(bad)}{more}. {fix}")
     return out

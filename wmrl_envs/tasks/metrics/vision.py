@@ -5,7 +5,7 @@ Parsers raise ValueError with the offending piece; metrics take what they return
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,17 +18,26 @@ def parse_rle(text: str, height: int, width: int) -> np.ndarray:
     >>> parse_rle("1 2 4 1", 2, 2).astype(int).tolist()
     [1, 1, 0, 1]
     """
+    return mask_of(parse_runs(text, height * width), height * width)
+
+
+def parse_runs(text: str, size: int) -> np.ndarray:
+    """Run-length code to an array (runs, 2) of starts and lengths: all that has to be kept of many masks."""
     numbers = _numbers(text, int)
     if len(numbers) % 2:
         raise ValueError(f"run-length code with an odd number of values ({len(numbers)})")
-    starts, lengths = numbers[::2], numbers[1::2]
-    size = height * width
-    mask = np.zeros(size, bool)
-    for start, length in zip(starts, lengths, strict=True):
+    for start, length in zip(numbers[::2], numbers[1::2], strict=True):
         if start < 1 or length < 0 or start - 1 + length > size:
             raise ValueError(f"run '{start} {length}' outside 1..{size}")
-        mask[start - 1 : start - 1 + length] = True
-    return mask
+    return np.array(numbers, np.int64).reshape(-1, 2)
+
+
+def mask_of(runs: np.ndarray, size: int) -> np.ndarray:
+    """Runs to a flat bool mask of `size` cells. Costs size + runs, however far they overlap."""
+    steps = np.zeros(size + 1, np.int64)
+    np.add.at(steps, runs[:, 0] - 1, 1)
+    np.add.at(steps, runs[:, 0] - 1 + runs[:, 1], -1)
+    return np.cumsum(steps[:-1]) > 0
 
 
 def _numbers(text: str, kind: type) -> list:
@@ -38,13 +47,14 @@ def _numbers(text: str, kind: type) -> list:
         raise ValueError(f"{text.strip()[:40]!r} holds something that is no {'whole ' if kind is int else ''}number") from None
 
 
-def rle_iou_precision(y: Sequence[np.ndarray], p: Sequence[np.ndarray], at_threshold: bool = False) -> float:
+def rle_iou_precision(y: Iterable[np.ndarray], p: Iterable[np.ndarray], at_threshold: bool = False) -> float:
     """Mean over images of the share of thresholds .50, .55, ..., .95 that the IoU of the two masks exceeds.
 
     Two empty masks have IoU 1. `at_threshold`: reaching a threshold (in floating point) counts, as in MLE-Dojo.
     """
-    total = 0.0
+    total, images = 0.0, 0
     for truth, guess in zip(y, p, strict=True):
+        images += 1
         both, either = int((truth & guess).sum()), int((truth | guess).sum())
         if at_threshold:
             iou = both / either if either else 1.0
@@ -53,10 +63,10 @@ def rle_iou_precision(y: Sequence[np.ndarray], p: Sequence[np.ndarray], at_thres
             total += 1.0
         else:  # in whole numbers, so that an IoU of exactly .60 does not exceed .60
             total += sum(20 * both > t * either for t in range(10, 20)) / 10
-    return total / len(y)
+    return total / images
 
 
-def dice_hausdorff(y: Sequence[np.ndarray], p: Sequence[np.ndarray], size: int = 512) -> float:
+def dice_hausdorff(y: Iterable[np.ndarray], p: Iterable[np.ndarray], size: int = 512) -> float:
     """0.4 mean Dice + 0.6 (1 - mean Hausdorff distance), on size x size masks.
 
     The distance is divided by the diagonal. Two empty masks have Dice 0 and distance 0, one empty mask distance 1.
@@ -110,7 +120,7 @@ def box_precision(y: Sequence[np.ndarray], p: Sequence[np.ndarray], at_threshold
         if not len(truth):
             scores.append(0.0)
             continue
-        iou = _iou(guess[np.argsort(-guess[:, 0], kind="stable")], truth)
+        iou = _overlaps(guess[np.argsort(-guess[:, 0], kind="stable")], truth)
         precisions = []
         for twentieths in range(10, 16):
             # The slack keeps rounding from lifting an overlap of exactly .60 above .60.
@@ -119,6 +129,15 @@ def box_precision(y: Sequence[np.ndarray], p: Sequence[np.ndarray], at_threshold
             precisions.append(hits / (len(guess) + len(truth) - hits))
         scores.append(float(np.mean(precisions)))
     return float(np.mean(scores))
+
+
+_CHUNK = 65_536  # predicted boxes that are compared at a time
+
+
+def _overlaps(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """IoU of predicted with true boxes, shape (predicted, true), without the predictions that overlap none by half."""
+    parts = [_iou(guess[i : i + _CHUNK], truth) for i in range(0, max(len(guess), 1), _CHUNK)]
+    return np.concatenate([iou[(iou >= 0.5 - 1e-9).any(axis=1)] for iou in parts])
 
 
 def _iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -130,14 +149,17 @@ def _iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _matches(iou: np.ndarray, least: float) -> int:
+    """How many rows, in order, find a free column with at least `least`; each takes the one with the most."""
     free = np.ones(iou.shape[1], bool)
     hits = 0
-    for row in iou:
+    for row in iou[(iou >= least).any(axis=1)]:
         candidates = np.where(free, row, -1.0)
         best = int(candidates.argmax())
         if candidates[best] >= least:
             free[best] = False
             hits += 1
+            if hits == len(free):
+                break
     return hits
 
 
