@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_COLUMNS = 10_000  # no competition has a tenth of it
-_LONGEST_HEADER = 1 << 20  # characters
 _UNREADABLE = "Failed to read submission file"
 _WRITE = "write it with DataFrame.to_csv(path, index=False)."
+_BLANK_LINES = re.compile(r"(?:[^\S\r\n]*+[\r\n]++)*+")
+_RECORD = re.compile(r"(?:[^\"\r\n]++|\"[^\"]*+\"?+)*+")
+_QUOTED = re.compile(r"\"[^\"]*+\"?+")
 _SEPARATORS = {";": "';' (and decimal commas)", "\t": "tabs", "|": "'|'"}
 
 
@@ -69,7 +71,9 @@ def read_header(data: bytes) -> list[str]:
     Raises:
         InvalidSubmission: there are none, or the bytes are no CSV in UTF-8.
     """
-    names = _names(_first_lines(data))
+    text = _decoded(data)
+    header = _record(text, 0)
+    names = _names(header.group())
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise InvalidSubmission(
@@ -82,11 +86,15 @@ def read_header(data: bytes) -> list[str]:
                 f"columns and points in the numbers: {_WRITE}",
                 _UNREADABLE,
             )
+    if (cells := _cells(_record(text, header.end()).group())) > len(names):  # a table would get a column for each
+        raise InvalidSubmission(
+            f"The first row has {cells} cells, but the header has {len(names)} ({listed(names)}).", _UNREADABLE
+        )
     return names
 
 
-def _first_lines(data: bytes) -> str:
-    """The beginning of the file, with its header, once it is sure that it is a text."""
+def _decoded(data: bytes) -> str:
+    """The file as text, once it is sure that it is one."""
     if not data.strip():
         raise InvalidSubmission("The submission file is empty; write a CSV with a header and one row for each id.", _UNREADABLE)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -100,23 +108,30 @@ def _first_lines(data: bytes) -> str:
     start = re.search(r"\S", text)
     if start is not None and text[start.start()] in "[{":
         raise InvalidSubmission(f"The submission file looks like JSON; expected a CSV with a header: {_WRITE}", _UNREADABLE)
-    return text[:_LONGEST_HEADER]
+    return text
 
 
-def _names(text: str) -> list[str]:
-    line = re.search(r"[^\r\n]*\S[^\r\n]*", text)
-    columns = 1 + (line.group().count(",") if line is not None else 0)
-    if columns > MAX_COLUMNS:
+def _record(text: str, start: int) -> re.Match[str]:
+    """The next line that is not blank, or more lines where a cell in quotes goes on."""
+    blank = _BLANK_LINES.match(text, start)
+    assert blank is not None
+    record = _RECORD.match(text, blank.end())
+    assert record is not None  # both match the empty text
+    return record
+
+
+def _cells(record: str) -> int:
+    return 1 + _QUOTED.sub("", record).count(",")
+
+
+def _names(record: str) -> list[str]:
+    if (cells := _cells(record)) > MAX_COLUMNS:
         raise InvalidSubmission(
-            f"The first line has {columns} cells or more; expected a header of a few names, and a line for each id: {_WRITE}",
-            _UNREADABLE,
+            f"The first line has {cells} cells; expected a header of a few names, and a line for each id: {_WRITE}", _UNREADABLE
         )
     try:
-        for record in csv.reader(io.StringIO(text, newline="")):
-            if len(record) > 1 or (record and record[0].strip()):
-                return record
+        return next(csv.reader(io.StringIO(record, newline="")), [""])
     except csv.Error as error:
         raise InvalidSubmission(
             f"The header of the submission file is no line of a CSV ({error}): {_WRITE}", _UNREADABLE
         ) from None
-    raise InvalidSubmission("The submission file has no header; its first line must name the columns.", _UNREADABLE)
