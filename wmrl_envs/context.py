@@ -9,12 +9,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FileInfo:
-    """One file the agent can read: name relative to DATA_DIR, rows (None if not tabular), columns -> dtype, size."""
+    """One file the agent can read: name relative to DATA_DIR, rows (None if not tabular), columns -> dtype, size.
+
+    `missing`: the columns in which values are missing (None: nobody looked).
+    """
 
     name: str
     size_bytes: int = 0
     rows: int | None = None
     columns: Mapping[str, str] = field(default_factory=dict)  # name -> "int" | "float" | "str" | "bool"
+    missing: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ class Entry:
         rows: rows of a table, first dimension of an array, files of a folder; None if unknown.
         columns: column -> "int" | "float" | "str" | "bool"; for arrays name -> dtype and shape.
         examples: column -> one example, for string columns.
+        missing: columns of a table in which values are missing, as far as its head says (None: no table).
         note: what else there is to say.
     """
 
@@ -44,6 +45,7 @@ class Entry:
     columns: Mapping[str, str] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+    missing: tuple[str, ...] | None = None
 
 
 def inventory(folder: Path) -> list[Entry]:
@@ -149,7 +151,8 @@ def _table(name: str, size: int, rows: int | None, head: pd.DataFrame) -> Entry:
         values = head[column].dropna()
         if columns[str(column)] == "str" and len(values):
             examples[str(column)] = str(values.iloc[0])
-    return Entry(name, "table", size, rows, columns, examples)
+    missing = tuple(str(c) for c in head.columns if head[c].isna().any())
+    return Entry(name, "table", size, rows, columns, examples, missing=missing)
 
 
 def column_type(column: pd.Series) -> str:

@@ -188,7 +188,7 @@ def build(competition: Competition) -> TaskContext:
         category=competition.category,
         metric=competition.metric,
         higher_is_better=competition.higher_is_better,
-        files=tuple(FileInfo(e.name, e.size_bytes, e.rows, dict(e.columns)) for e in entries),
+        files=tuple(FileInfo(e.name, e.size_bytes, e.rows, dict(e.columns), e.missing) for e in entries),
         submission_columns=competition.submission_columns,
         id_columns=competition.id_columns,
         target_columns=targets,

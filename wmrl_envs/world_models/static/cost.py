@@ -6,9 +6,8 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from wmrl_envs.world_models.static.rules.pipelines import Fit
-from wmrl_envs.world_models.static.rules.sklearn import SklearnRules
-from wmrl_envs.world_models.static.values import Const, Obj, Seq
+from wmrl_envs.world_models.static.state import State
+from wmrl_envs.world_models.static.values import Const, Fit, Obj, Seq
 
 TREES = {"RandomForest", "ExtraTrees", "DecisionTree", "HistGradientBoosting", "GradientBoosting", "AdaBoost"}
 START_S = 0.28  # reading the data and importing estimators
@@ -54,12 +53,12 @@ def _trees_s(model: Obj, family: str, n: float, d: float, active: float, many: f
     return _number(model, "n_estimators", 50.0) * (1e-3 + 6e-8 * n * d)  # AdaBoost
 
 
-def _fit_s(fit: Fit, rules: SklearnRules) -> float:
+def _fit_s(fit: Fit, run: State) -> float:
     """Seconds of one fit on one core of a small server; constants were fitted to a few hundred runs of the training tasks."""
     model = fit.model
     if not isinstance(model, Obj):
         return 0.0
-    n = float(rules.count(fit.inputs.rows) or 5000)
+    n = float(run.count(fit.inputs.rows) or 5000)
     d = float(fit.inputs.width or 50.0)
     sparse = fit.inputs.sparse is not False
     active = min(d, 60.0) if sparse else d  # non-zeros a row
@@ -80,7 +79,7 @@ def _fit_s(fit: Fit, rules: SklearnRules) -> float:
         weights = (min(d, active + 0.1 * d) if sparse else d) * sum(sizes[:1]) + sum(a * b for a, b in pairwise(sizes))
         return _number(model, "max_iter", 200.0) * n * (2.5e-6 + 4e-10 * weights)
     if family == "KNeighbors":
-        return 1e-8 * n * float(rules.rows.get("test", n)) * max(1.0, active / 30.0)
+        return 1e-8 * n * float(run.rows.get("test", n)) * max(1.0, active / 30.0)
     if family == "LogisticRegression":
         return 0.01 + _number(model, "max_iter", 100.0) * many * n * active * 2.5e-9 * (
             1 + math.log10(max(_number(model, "C", 1.0), 0.1))
@@ -101,9 +100,9 @@ def hidden_sizes(model: Obj) -> list[float]:
     return [float(n) if isinstance(n, (int, float)) and 1 <= n < 1e6 else 100.0 for n in layers]
 
 
-def estimate_cpu_s(fits: list[Fit], rules: SklearnRules) -> tuple[float, str]:
+def estimate_cpu_s(run: State) -> tuple[float, str]:
     """CPU seconds of a program and the family of its most expensive fit."""
-    costs: list[tuple[float, Any]] = [(_fit_s(f, rules) * f.times, f) for f in fits]
+    costs: list[tuple[float, Any]] = [(_fit_s(f, run) * f.times, f) for f in run.fits]
     if not costs:
         return START_S, ""
     most = max(costs, key=lambda c: c[0])[1]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wmrl_envs.context import TaskContext
 from wmrl_envs.world_models.static.cost import family_of, hidden_sizes
+from wmrl_envs.world_models.static.rules.inputs import tags_of
 from wmrl_envs.world_models.static.rules.pipelines import (
     PIPELINES,
     TRANSFORMERS_BY_COLUMN,
@@ -16,10 +17,8 @@ from wmrl_envs.world_models.static.rules.pipelines import (
     steps_of,
 )
 from wmrl_envs.world_models.static.rules.submission import metric_family
+from wmrl_envs.world_models.static.state import State
 from wmrl_envs.world_models.static.values import Const, Data, Obj, Seq
-
-if TYPE_CHECKING:
-    from wmrl_envs.world_models.static.interpreter import Interpreter
 
 HYPERPARAMETERS = {  # name -> (default, logarithmic)
     "C": (1.0, True),
@@ -34,7 +33,7 @@ HYPERPARAMETERS = {  # name -> (default, logarithmic)
 }
 
 
-def describe_program(run: Interpreter, context: TaskContext, cpu_s: float) -> dict[str, float]:
+def describe_program(run: State, context: TaskContext, cpu_s: float) -> dict[str, float]:
     """Named numbers, most of them 0 or 1. `model:<family>` names the estimator; empty if no fit was seen."""
     if not run.fits:
         return {}
@@ -54,7 +53,7 @@ def describe_program(run: Interpreter, context: TaskContext, cpu_s: float) -> di
     f |= _columns(run, context)
     width = last.inputs.width
     f["log_width"] = math.log10(width) if width else 1.5
-    f["log_rows"] = math.log10(max(run.sklearn.count(last.inputs.rows) or 3000, 1)) - 3.0
+    f["log_rows"] = math.log10(max(run.count(last.inputs.rows) or 3000, 1)) - 3.0
     f["sparse"] = 1.0 if last.inputs.sparse else 0.0
     f["derived"] = (
         float(len(run.env["num"].items) - len(context.scaffold_names.get("num") or ()))
@@ -72,8 +71,8 @@ def describe_program(run: Interpreter, context: TaskContext, cpu_s: float) -> di
     return f
 
 
-def _is_classifier(run: Interpreter, model: Obj) -> bool:
-    tags = run.sklearn.tags(model)
+def _is_classifier(run: State, model: Obj) -> bool:
+    tags = tags_of(run, model)
     return bool(tags and tags["type"] == "classifier")
 
 
@@ -84,11 +83,11 @@ def _objects(value: Any, depth: int = 0) -> list[Obj]:
     return ([value] if isinstance(value, Obj) else []) + [o for i in inner for o in _objects(i, depth + 1)]
 
 
-def _models(run: Interpreter) -> list[Obj]:
+def _models(run: State) -> list[Obj]:
     return [v for v in run.env.values() if isinstance(v, Obj) and v.fitted_on is not None]
 
 
-def _transformers(run: Interpreter) -> list[str]:
+def _transformers(run: State) -> list[str]:
     names = []
     for obj in [o for m in _models(run) for o in _objects(m)]:
         if obj.name in VECTORIZERS:
@@ -109,7 +108,7 @@ def _transformers(run: Interpreter) -> list[str]:
     return names
 
 
-def _columns(run: Interpreter, context: TaskContext) -> dict[str, float]:
+def _columns(run: State, context: TaskContext) -> dict[str, float]:
     """Share of the numeric, categorical, text and date columns that reach the model."""
     used: set[str] = set()
     whole = False

@@ -17,11 +17,11 @@ from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 from wmrl_envs.tasks.feedback import render
+from wmrl_envs.world_models.static.analyze import Analysis, analyze
+from wmrl_envs.world_models.static.branches import NEVER_S
 from wmrl_envs.world_models.static.feedback import failure, success, timeout
 from wmrl_envs.world_models.static.index.api import ApiIndex, load_index
 from wmrl_envs.world_models.static.quality import QualityHead, prior_score
-from wmrl_envs.world_models.static.rules.checks import Analysis, analyze
-from wmrl_envs.world_models.static.rules.language import NEVER_S
 from wmrl_envs.world_models.static.rules.submission import metric_family
 from wmrl_envs.world_models.static.values import Finding
 
@@ -248,7 +248,7 @@ def _strongest(findings: Sequence[Finding], confidence: Any) -> dict[str, float]
 def id_of(context: TaskContext) -> Any:
     """A hashable key of what the analysis reads from a context."""
     names = repr(sorted(context.scaffold_names.items()))
-    files = tuple((f.name, f.rows, tuple(f.columns.items())) for f in context.files)
+    files = tuple((f.name, f.rows, tuple(f.columns.items()), f.missing) for f in context.files)
     return (
         context.task,
         context.category,

@@ -10,6 +10,7 @@ import builtins
 import warnings
 from collections.abc import Iterable
 
+from wmrl_envs.world_models.static.rules.table import finding
 from wmrl_envs.world_models.static.values import Finding
 
 _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__builtins__"}
@@ -85,9 +86,9 @@ def compiled(code: str) -> tuple[ast.Module, Names] | Finding | None:
                 compile(tree, "solution.py", "exec", dont_inherit=True)
         return tree, names
     except SyntaxError as error:
-        return Finding("syntax", "runtime", error.lineno or 1, type(error).__name__, error.msg or "invalid syntax", 0.995)
+        return finding("syntax", error.lineno or 1, type(error).__name__, text=error.msg or "invalid syntax")
     except ValueError as error:  # null bytes
-        return Finding("syntax", "runtime", 1, "SyntaxError", str(error), 0.995)
+        return finding("syntax", 1, text=str(error))
     except (RecursionError, MemoryError):
         return None
 
@@ -113,9 +114,8 @@ def undefined_names(tree: ast.Module, names: Names, known: frozenset[str]) -> li
     result = []
     for message in found:
         if isinstance(message, messages.UndefinedName):
-            rule, confidence = ("imports.name-branch", 0.45) if message.lineno in shielded else ("imports.undefined", 0.97)
-            text = f"name '{message.message_args[0]}' is not defined"
-            result.append(Finding(rule, "imports", message.lineno, "NameError", text, confidence))
+            rule = "imports.name-branch" if message.lineno in shielded else "imports.undefined"
+            result.append(finding(rule, message.lineno, name=message.message_args[0]))
     return result
 
 

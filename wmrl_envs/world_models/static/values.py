@@ -58,9 +58,10 @@ class Dict:
 
 @dataclass(frozen=True)
 class Many:
-    """Something to iterate over with so many items, which are not followed one by one."""
+    """Something to iterate over with so many items, which are not followed one by one; `item` is what each is like."""
 
     count: int
+    item: Any = UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: holds strings, holds missing values, number of distinct values (None: not known), `origin` as for `Data`."""
+    """One column: holds strings, holds missing values, number of distinct values (None: not known); the rest as for `Data`."""
 
     text: bool | None = None
     nan: bool | None = None
     date: bool = False
     card: int | None = None
     origin: str | None = None
+    dtype: str | None = None
+    meaning: str | None = None
+    low: float | None = None
 
 
 @dataclass(eq=False)
@@ -115,6 +119,9 @@ class Data:
         accessor: came out of `.str`, `.dt` or `.cat`, whose methods are not those of a series.
         unnamed: a frame made of an array, whose columns are numbers.
         origin: "train:id" for that column of train.csv, "numbers" for 0, 1, 2, ...
+        dtype: of a series: "int", "float", "bool", "str", "date" or "category" if it is certain.
+        dims: of an array, the sizes of its dimensions behind the first.
+        default_index: a frame or series whose rows are certainly labelled 0, 1, 2, ...
     """
 
     kind: str = "array"
@@ -135,11 +142,18 @@ class Data:
     accessor: bool = False
     unnamed: bool = False
     origin: str | None = None
+    dtype: str | None = None
+    dims: tuple[int, ...] | None = None
+    default_index: bool = False
 
     def but(self, **changes: Any) -> Data:
-        """A changed copy; its columns are its own."""
+        """A changed copy; its columns are its own, and what a change makes doubtful is forgotten."""
         if "columns" not in changes and self.columns is not None:
             changes["columns"] = dict(self.columns)
+        if "text" in changes or "kind" in changes:
+            changes.setdefault("dtype", None)
+        if {"ndim", "width", "kind"} & set(changes):
+            changes.setdefault("dims", None)
         return replace(self, **changes)
 
     def missing(self, names: list[str]) -> list[str]:
@@ -178,7 +192,7 @@ class Obj:
     complete: bool = True  # False if a *args or **kwargs hides arguments
     problem: tuple[str, str] | None = None  # error that `fit` will raise (bad parameter value)
     fitted_on: Data | None = None
-    log_target: bool = False
+    target: Data | None = None  # what it was fitted to
 
     @property
     def name(self) -> str:
@@ -201,9 +215,46 @@ class Bound:
 
 @dataclass(eq=False)
 class Func:
-    """A function or lambda of the program itself."""
+    """A function or lambda of the program itself; `owner` is the instance whose method it is."""
 
     node: ast.FunctionDef | ast.Lambda
+    owner: Instance | None = None
+
+
+@dataclass(eq=False)
+class Class:
+    """A class of the program itself, with the classes of the program it inherits from."""
+
+    node: ast.ClassDef
+    parents: list[Class] = field(default_factory=list)
+    closed: bool = True  # every parent is known
+
+    def find(self, name: str) -> ast.stmt | None:
+        """The statement of its body that defines a name."""
+        for statement in self.node.body:
+            if getattr(statement, "name", None) == name or getattr(getattr(statement, "target", None), "id", None) == name:
+                return statement
+            if isinstance(statement, ast.Assign) and any(getattr(t, "id", None) == name for t in statement.targets):
+                return statement
+        return next((found for p in self.parents if (found := p.find(name)) is not None), None)
+
+
+@dataclass(eq=False)
+class Instance:
+    """An object of a class of the program itself, or a bare holder of attributes (`kind` None)."""
+
+    kind: Class | None
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Fit:
+    """One call of `fit` for the cost estimate and the features: the model, the data that reaches it."""
+
+    model: Any
+    inputs: Data
+    times: float = 1.0
+    log_target: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from wmrl_envs.world_models.static.rules import language as static_language
-from wmrl_envs.world_models.static.rules import submission as static_submission
+from wmrl_envs.world_models.static.rules import language, submission
 from wmrl_envs.world_models.static.rules.functions import ELEMENTWISE, HANDLERS, elementwise_function
 from wmrl_envs.world_models.static.rules.methods import call_method
-from wmrl_envs.world_models.static.values import UNKNOWN, Bound, Const, Data, Func, Obj, Ref
+from wmrl_envs.world_models.static.state import State
+from wmrl_envs.world_models.static.values import UNKNOWN, Bound, Const, Data, Obj, Ref
 
-if TYPE_CHECKING:
-    from wmrl_envs.world_models.static.interpreter import Interpreter
+_ESTIMATORS = ("sklearn.", "xgboost.", "lightgbm.", "catboost.")
 
 
-def call(run: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any], complete: bool) -> Any:
-    """`function(*args, **kwargs)`."""
-    if isinstance(function, Func):
-        return run.inline(function, args, kwargs)
+def call(run: State, function: Any, args: list[Any], kwargs: dict[str, Any], complete: bool) -> Any:
+    """`function(*args, **kwargs)` of something that the program itself does not define."""
     if isinstance(function, Bound):
-        return call_method(run, function.owner, function.name, args, kwargs, complete)
+        return call_method(run, function.owner, function.name, args, kwargs)
     if isinstance(function, Data):  # a pandas method that `attribute` already turned into data, e.g. `.str.len()`
         return function
     if not isinstance(function, Ref):
         return UNKNOWN
     path = function.path
-    static_language.check_exit(run, path, args)
+    language.check_exit(run, path, args)
     if path == "scaffold.save":
-        static_submission.check_saved(run, args[0] if args else kwargs.get("p", UNKNOWN))
+        submission.check_saved(run, args[0] if args else kwargs.get("p", UNKNOWN))
         run.saved.append(args[0] if args else UNKNOWN)
         return Const(None)
     entry = run.index.resolve(path)
     if isinstance(entry, dict) and entry.get("sig") and not path.startswith("numpy.random"):
         _check_signature(run, entry, args, kwargs, complete)
-    if (
-        isinstance(entry, dict)
-        and entry["t"] == "class"
-        and path.startswith(("sklearn.", "xgboost.", "lightgbm.", "catboost."))
-    ):
+    if isinstance(entry, dict) and entry["t"] == "class" and path.startswith(_ESTIMATORS):
         made = Obj(path, args, kwargs, complete)
         made.problem = _bad_value(entry, made)
         return made
@@ -45,34 +38,32 @@ def call(run: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any
     if handler is not None:
         return handler(run, args, kwargs)
     name = path.rpartition(".")[2]
-    if path.startswith("numpy.") and (name in ELEMENTWISE):
+    if path.startswith("numpy.") and name in ELEMENTWISE:
         return elementwise_function(run, name, args, kwargs)
     if name in ("make_pipeline", "make_column_transformer", "make_union"):
         return Obj(path, args, kwargs, complete)
     return UNKNOWN
 
 
-def _check_signature(run: Interpreter, entry: dict, args: list[Any], kwargs: dict[str, Any], complete: bool) -> None:
+def _check_signature(run: State, entry: dict, args: list[Any], kwargs: dict[str, Any], complete: bool) -> None:
     signature = entry["sig"]
     label = f"{entry['name']}.__init__()" if entry["t"] == "class" else f"{entry['name']}()"
     known = set(signature["p"]) | set(signature["k"])
     for name in kwargs:
         if not signature["kw"] and name not in known:
-            text = f"{label} got an unexpected keyword argument '{name}'"
-            run.report("api.keyword", "api", "TypeError", text, 0.97)
+            run.report("api.keyword", label=label, name=name)
     extra = 1 if entry["t"] == "class" else 0
     most = len(signature["p"])
     if not signature["a"] and len(args) > most:
         takes = f"{most + extra} positional argument{'s' if most + extra != 1 else ''}"
-        text = f"{label} takes {takes} but {len(args) + extra} were given"
-        run.report("api.positional", "api", "TypeError", text, 0.95)
+        run.report("api.arguments", label=label, text=f"takes {takes} but {len(args) + extra} were given")
     if complete:
         given = set(signature["p"][: len(args)]) | set(kwargs)
         lost = [n for n in signature["r"] if n not in given]
         if lost:
             names = " and ".join(repr(n) for n in lost)
-            text = f"{label} missing {len(lost)} required positional argument{'s' if len(lost) > 1 else ''}: {names}"
-            run.report("api.required", "api", "TypeError", text, 0.93)
+            text = f"missing {len(lost)} required positional argument{'s' if len(lost) > 1 else ''}: {names}"
+            run.report("api.arguments", label=label, text=text)
 
 
 def _bad_value(entry: dict, made: Obj) -> tuple[str, str] | None:

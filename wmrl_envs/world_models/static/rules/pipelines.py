@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from wmrl_envs.world_models.static.values import UNKNOWN, Data, Dict, Obj, Seq
 
+FACTORIES = {
+    "make_pipeline": "sklearn.pipeline.Pipeline",
+    "make_union": "sklearn.pipeline.FeatureUnion",
+    "make_column_transformer": "sklearn.compose.ColumnTransformer",
+}
 PIPELINES = {"Pipeline", "make_pipeline"}
 TRANSFORMERS_BY_COLUMN = {"ColumnTransformer", "make_column_transformer"}
 UNIONS = {"FeatureUnion", "make_union"}
@@ -36,20 +40,13 @@ META = {  # meta-estimator -> arguments that hold inner estimators
     "GridSearchCV": "estimator",
     "RandomizedSearchCV": "estimator",
     "HalvingGridSearchCV": "estimator",
+    "HalvingRandomSearchCV": "estimator",
+    "ClassifierChain": "estimator",
+    "RegressorChain": "estimator",
 }
 ACCEPTS_ANYTHING = {"DummyClassifier", "DummyRegressor"}  # they never look at X, whatever their tags say
 ALSO_MULTI_OUTPUT = {"MLPRegressor", "MLPClassifier", "BaggingRegressor"}  # more than their tags say
 TYPICAL_CARDINALITY = 10.0
-
-
-@dataclass
-class Fit:
-    """One call of `fit` for the cost estimate and the features: the model, the data that reaches it."""
-
-    model: Any
-    inputs: Data
-    times: float = 1.0
-    log_target: bool = False
 
 
 def steps_of(obj: Obj) -> list[Any] | None:
