@@ -12,6 +12,29 @@ from wmrl_envs.errors import InvalidInput
 NO_SPREAD = 1e-9  # a variance of true scores below this is no yardstick
 
 
+class Latest:
+    """The latest `size` numbers, oldest first, as one array; amortised O(1) insertion."""
+
+    def __init__(self, size: int):
+        self._size, self._end = size, 0
+        self._buffer = np.zeros(2 * size)
+
+    @property
+    def values(self) -> np.ndarray:
+        """Shape (n,); a view, to be read at once."""
+        return self._buffer[max(0, self._end - self._size) : self._end]
+
+    def extend(self, numbers: np.ndarray) -> None:
+        """Append, oldest first."""
+        for start in range(0, len(numbers), self._size):
+            part = numbers[start : start + self._size]
+            if self._end + len(part) > len(self._buffer):
+                kept = self.values.copy()
+                self._buffer[: len(kept)], self._end = kept, len(kept)
+            self._buffer[self._end : self._end + len(part)] = part
+            self._end += len(part)
+
+
 class PairWindow:
     """The latest `size` pairs (residual, true score, group) in a ring, O(1) insertion.
 
@@ -25,6 +48,8 @@ class PairWindow:
         self._group = np.zeros(size, dtype=np.int64)
         self._codes: dict[Any, int] = {}  # group label -> running number
         self._n_groups = 0
+        self._counts: dict[int, int] = {}  # running number -> pairs in the window
+        self._shared = 0  # groups with two pairs or more in the window
 
     def add(self, residuals: np.ndarray, true: np.ndarray, groups: Sequence[Any]) -> None:
         """Append pairs, each with its group label."""
@@ -34,26 +59,36 @@ class PairWindow:
                 code = self._codes[label] = self._n_groups
                 self._n_groups += 1
             at = self.n_seen % self.size
+            if self.n_seen >= self.size:
+                self._count(int(self._group[at]), -1)
             self._residual[at], self._true[at], self._group[at] = e, t, code
+            self._count(code, 1)
             self.n_seen += 1
         if len(self._codes) > 4 * self.size:  # forget groups that left the window
             oldest = int(self._group.min())
             self._codes = {label: code for label, code in self._codes.items() if code >= oldest}
 
+    def _count(self, code: int, change: int) -> None:
+        before = self._counts.get(code, 0)
+        after = self._counts[code] = before + change
+        self._shared += (after >= 2) - (before >= 2)
+        if not after:
+            del self._counts[code]
+
     def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(residual, true, group, size of each group), groups numbered from the oldest in the window."""
         n = min(self.n_seen, self.size)
-        group = self._group[:n] - self._group[:n].min()
-        size = np.bincount(group)
-        if size.max() < 2:
+        if self.grouped:
+            group = self._group[:n] - self._group[:n].min()
+            size = np.bincount(group)
+        else:
             group, size = np.zeros(n, dtype=np.int64), np.array([n])
         return self._residual[:n], self._true[:n], group, size
 
     @property
     def grouped(self) -> bool:
         """Whether any group has two members or more in the window."""
-        n = min(self.n_seen, self.size)
-        return n > 0 and int(np.bincount(self._group[:n] - self._group[:n].min()).max()) > 1
+        return self._shared > 0
 
     def mean_squared_residual(self) -> float:
         e = self._residual[: min(self.n_seen, self.size)]
@@ -61,6 +96,8 @@ class PairWindow:
 
     def residual_variance(self) -> float:
         """Mean within-group variance of the residuals: what of them reaches an advantage."""
+        if len(self._counts) == 1 or not self.grouped:
+            return float(self._residual[: min(self.n_seen, self.size)].var())
         e, _, group, size = self._rows()
         return self._covariance(e, e, group, size)
 
@@ -73,6 +110,8 @@ class PairWindow:
 
     def true_variance(self) -> float:
         """Mean within-group variance of the true scores."""
+        if len(self._counts) == 1 or not self.grouped:
+            return float(self._true[: min(self.n_seen, self.size)].var())
         _, t, group, size = self._rows()
         return self._covariance(t, t, group, size)
 
@@ -118,3 +157,6 @@ class PairWindow:
         if n < 0 or {len(state[name]) for name in ("residual", "true", "group")} != {n}:
             raise InvalidInput(f"A window of {self.n_seen} pairs with other numbers of residuals, scores or groups.")
         self._residual[:n], self._true[:n], self._group[:n] = state["residual"], state["true"], state["group"]
+        self._counts, self._shared = {}, 0
+        for code in self._group[:n].tolist():
+            self._count(code, 1)

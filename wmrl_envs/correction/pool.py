@@ -48,7 +48,13 @@ class AnchorPool:
             raise InvalidInput(f"{p.size} predicted and {t.size} true scores{origin}: expected one of each a pair.")
         labels = list(zip(per_pair(group, p.shape), per_pair(task, p.shape), strict=True))
         codes = [self._task_codes.setdefault(task, len(self._task_codes)) for _, task in labels]
-        rows = np.stack([p.ravel(), t.ravel(), (p - t).ravel() if residual is None else np.ravel(residual), codes])
+        rows = np.empty((4, len(labels)))
+        rows[0], rows[1], rows[2], rows[3] = (
+            p.ravel(),
+            t.ravel(),
+            (p - t).ravel() if residual is None else np.ravel(residual),
+            codes,
+        )
         for i, label in enumerate(labels):
             if len(self._labels) < self.max_pairs:
                 if len(self._labels) == self._columns.shape[1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def check_number(name: str, value: Any, low: float, high: float = float("inf")) 
 
 def per_pair(labels: Any, shape: tuple[int, ...]) -> list[Any]:
     """Labels (a group id, a task) of pairs of the given shape, one a pair: a scalar for all, one a row, or one a pair."""
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     if labels is None or isinstance(labels, (str, bytes)) or np.ndim(labels) == 0:
         return [_plain(labels)] * size
     flat = [_plain(x) for x in (labels.ravel() if isinstance(labels, np.ndarray) else labels)]
