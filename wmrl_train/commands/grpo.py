@@ -1,16 +1,12 @@
-"""`wmrl import-minivla` and `wmrl grpo`: a published policy as a folder, and its GRPO in LIBERO."""
+"""`wmrl import-minivla` and `wmrl grpo`: a published policy as a folder, and `wmrl train libero` with its settings as options."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from wmrl_envs.world_models.reward.frames import Form
-    from wmrl_train.agents.vla.grpo import VLAGrpoConfig
-    from wmrl_train.run.rundir import RunDirectory
 
 
 def register(app: typer.Typer) -> None:
@@ -33,10 +29,25 @@ def import_minivla(
     typer.echo(f"wrote {load_minivla(checkpoint, vq, statistics, tokenizer, key=key).save(out)}")
 
 
+#: option -> the key of the configuration it sets
+_KEYS = {
+    "policy": "policy.model", "task": "libero.task", "suite": "libero.suite", "init_states": "libero.init_states",
+    "reward": "libero.reward", "form": "libero.form", "steps": "train.steps", "groups": "rollout.groups", "n": "rollout.group_size",
+    "epochs": "optim.epochs", "lr": "optim.lr", "temperature": "rollout.temperature", "workers": "libero.simulators",
+    "max_steps": "libero.max_steps", "texture_size": "libero.options.texture_size", "mesh_faces": "libero.options.mesh_faces",
+    "device": "policy.device", "seed": "run.seed", "save_every": "train.save_every",
+}  # fmt: skip
+
+
 def grpo(
+    context: typer.Context,
     out: Annotated[Path, typer.Argument(help="Folder of the run: checkpoints/, metrics.jsonl, and policy/ at its end.")],
     policy: Annotated[Path, typer.Option(help="Folder of the policy to start from (`wmrl sft`).")],
     task: Annotated[str, typer.Option(help="Task index, name or instruction.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Further settings of `wmrl train libero`, such as eval.k=0.", metavar="[KEY=VALUE]..."),
+    ] = None,
     suite: Annotated[str, typer.Option(help="LIBERO suite.")] = "libero_10",
     init_states: Annotated[str, typer.Option(help="train, all, or an .npz of start states.")] = "train",
     reward: Annotated[
@@ -61,122 +72,30 @@ def grpo(
     seed: Annotated[int, typer.Option()] = 0,
     save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in OUT.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Start anew; an earlier run in OUT is set aside.")] = False,
 ) -> None:
     """GRPO of a vision-language-action policy: groups from one initial state, success or a reward model's score, both corrections."""
-    import json
+    from wmrl_train.commands.train import train
 
-    from wmrl_envs.envs.libero.catalog import index_or_name
-    from wmrl_envs.errors import InvalidInput
-    from wmrl_train.agents.vla.grpo import VLAGrpoConfig
-    from wmrl_train.config import load_config
-    from wmrl_train.run.rundir import RunDirectory
-
-    config = VLAGrpoConfig(
-        steps, groups, n, None if reward is None else anchors, lr=lr, temperature=temperature, epochs=epochs, seed=seed
-    )
-    simulation = {"task": index_or_name(task), "suite": suite, "init_states": init_states, "max_steps": max_steps,
-                  "texture_size": texture_size, "mesh_faces": mesh_faces}  # fmt: skip
-    folder = RunDirectory(out)
-    folder.acquire()
-    try:
-        if folder.has_run and not resume:
-            raise InvalidInput(f"{folder.path} holds a run already: go on with --resume, or choose another folder.")
-        options: dict[str, Any] = {
-            "run.dir": str(out.parent), "run.name": out.name, "run.seed": seed, "train.steps": steps, "train.save_every": save_every,
-            "policy.model": str(policy), "policy.device": device, "libero.task": task, "libero.suite": suite, "libero.init_states": init_states,
-            "libero.reward": reward, "libero.form": form, "libero.simulators": workers, "libero.max_steps": max_steps,
-            "rollout.groups": groups, "rollout.group_size": n, "rollout.temperature": temperature, "optim.lr": lr, "optim.epochs": epochs,
-            "anchors.fraction": 1.0 if reward is None else anchors / groups, "anchors.min_groups": groups if reward is None else anchors,
-        }  # fmt: skip
-        folder.config_file.write_text(
-            load_config("libero", [f"{key}={json.dumps(value)}" for key, value in options.items()]).to_yaml()
-        )
-        run(
-            folder, config, policy, reward, simulation, workers=workers, device=device, form=form, save_every=save_every, resume=resume
-        )  # fmt: skip
-    finally:
-        folder.release()
+    options = context.params
+    given = [name for name in _KEYS if options[name] is not None]
+    if resume:  # of what was not said again the run's own settings hold
+        given = [name for name in given if _said(context, name)]
+    settings = {_KEYS[name]: options[name] for name in given}
+    if not resume or _said(context, "anchors") or _said(context, "groups"):
+        fraction = 1.0 if reward is None else min(1.0, anchors / groups)
+        settings |= {"anchors.fraction": fraction, "anchors.min_groups": groups if reward is None else anchors}
+    train(
+        None if resume else "libero", [*(f"{key}={_yaml(value)}" for key, value in settings.items()), *(overrides or [])],
+        resume=resume, again=again, run_dir=out,
+    )  # fmt: skip
 
 
-def run(
-    folder: RunDirectory,
-    config: VLAGrpoConfig,
-    policy: Path,
-    reward: str | None,
-    simulation: dict[str, Any],
-    *,
-    workers: int,
-    device: str,
-    form: str | None = None,
-    save_every: int = 1,
-    resume: bool = False,
-) -> None:
-    """Train the policy of a folder, in a run's directory whose lock is held. `simulation`: arguments of the environment."""
-    from dataclasses import asdict
-
-    import gymnasium
-    from rich.console import Console
-
-    import wmrl_envs  # noqa: F401
-    from wmrl_envs.correction import Corrector
-    from wmrl_envs.world_models.reward.frames import check_form
-    from wmrl_train.agents.vla.grpo import train_grpo
-    from wmrl_train.agents.vla.policy import VLAPolicy
-    from wmrl_train.agents.vla.state import Checkpoints
-    from wmrl_train.engines.transformers import resolve_device
-    from wmrl_train.run.report import write_report
-
-    settings = asdict(config) | simulation | {"reward": reward, "form": form, "policy": str(policy)}
-    for name in ("steps", "minibatch"):  # change no step that was done
-        del settings[name]
-    checkpoints = Checkpoints(folder, settings, every=save_every, resume=resume)
-    console, trained = Console(), checkpoints.policy(lambda: VLAPolicy.load(policy))
-    trained.model.to(resolve_device(device))
-    model = _reward_model(reward, None if form is None else check_form(form))
-    options = simulation | {"image_size": trained.model.config.dino.image_size, "orientation": trained.orientation,
-                            "action_chunk": trained.execute_horizon}  # fmt: skip
-    envs = [gymnasium.make("LIBERO-Long-v0", **options) for _ in range(workers)]
-
-    def keep(record: dict[str, Any]) -> None:
-        episodes = record.pop("episodes")
-        for episode in episodes:
-            folder.append("rollouts.jsonl", episode)
-            if episode["anchored"] and episode["predicted"] is not None:
-                pair = {key: episode[key] for key in ("step", "task", "group", "predicted")} | {
-                    "true": float(episode["success"])
-                }
-                folder.append("anchors.jsonl", pair)
-        folder.append("metrics.jsonl", record | _by_source(episodes) | {"anchor/rho": record.get("rho")})
-        shown = ", ".join(f"{name} {value:.3g}" for name, value in record.items() if name != "step")
-        console.print(f"step {record['step']}: {shown}", highlight=False)
-
-    corrector = Corrector() if model is not None else None
-    try:
-        train_grpo(trained, envs, config, world_model=model, corrector=corrector, on_step=keep, checkpoints=checkpoints)
-    finally:
-        for env in envs:
-            env.close()
-    console.print(
-        f"wrote {trained.save(folder.path / 'policy')} and {write_report(folder.path)}", highlight=False, soft_wrap=True
-    )
+def _said(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
-def _by_source(episodes: list[dict[str, Any]]) -> dict[str, float]:
-    """Means of a step's rewards under the names of the glossary, as the report draws them."""
-    means = {"executed": [float(e["success"]) for e in episodes if e["anchored"]]}
-    means |= {name: [e[name] for e in episodes if e[name] is not None] for name in ("predicted", "calibrated")}
-    return {f"reward/{name}": sum(values) / len(values) for name, values in means.items() if values}
-
-
-def _reward_model(reward: str | None, form: Form | None) -> Any:
-    if reward is None:
-        return None
-    if reward.startswith(("http://", "https://")):
-        from wmrl_envs.world_models.reward.remote import RemoteRewardModel
-
-        return RemoteRewardModel(reward, form=form or "potential")
-    from wmrl_train.agents.vla.progress import ProgressModel
-
-    model = ProgressModel.load(reward)
-    model.form = form or model.form
-    return model
+def _yaml(value: Any) -> str:
+    """A value as an override that is read back as it is."""
+    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)

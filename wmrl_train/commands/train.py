@@ -59,14 +59,11 @@ def train(
     else:
         resolved = load_config(config or "laptop", given)
     if resolved.agent.name == "vla":
-        from wmrl_train import vla_run
+        from wmrl_train.config.robots import check_robots
 
-        vla_run.check(resolved)
+        check_robots(resolved)
     if dry_run:
         _show_plan(resolved, like)
-        return
-    if resolved.agent.name == "vla":
-        vla_run.run(resolved, resume, again)
         return
     _run(resolved, resume, again, changed)
 
@@ -219,6 +216,8 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
             trainer.close()
             path = _report(run)
     ranks.leave()
+    if config.agent.name == "vla":
+        out.print(f"policy: {trainer.parts.model.save(run.path / 'policy')}", highlight=False, soft_wrap=True)
     out.print(final_table(result["before"], result["after"], result["ledger"], config.eval.k))
     out.print(f"report: {path}", highlight=False, soft_wrap=True)
 

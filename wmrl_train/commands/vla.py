@@ -46,8 +46,8 @@ def train_vq(
     from wmrl_envs.errors import InvalidInput
     from wmrl_train.agents.vla.actions import ActionNormalizer
     from wmrl_train.agents.vla.data.demonstrations import action_statistics, load_demonstrations
-    from wmrl_train.agents.vla.outputs import require_file
     from wmrl_train.agents.vla.vq import VQConfig, fit
+    from wmrl_train.run.outputs import require_file
 
     config = VQConfig(horizon=horizon, groups=groups, codes=codes, latent=latent)
     if out.suffix != ".safetensors":
@@ -162,7 +162,7 @@ def _sft_vla(
     from wmrl_train.agents.vla.data.demonstrations import load_demonstrations
     from wmrl_train.agents.vla.imitate import new_policy, train
     from wmrl_train.agents.vla.policy import VLAPolicy
-    from wmrl_train.agents.vla.state import Checkpoints
+    from wmrl_train.run.fitting import Fitting
 
     console = Console()
     turned = check_orientation(orientation)
@@ -172,17 +172,16 @@ def _sft_vla(
     demonstrations = [d for path in data for d in load_demonstrations(path, turned, convert=convert)]
     settings = {"data": list(map(str, data)), "init": str(init), "steps": steps, "batch": batch, "lr": lr, "vq_steps": vq_steps,
                 "orientation": orientation, "convert": convert, "seed": seed}  # fmt: skip
-    checkpoints = Checkpoints(folder, settings, every=save_every, resume=resume)
-    policy = checkpoints.policy(
-        lambda: VLAPolicy.load(init) if init else new_policy(demonstrations, vq_steps=vq_steps, seed=seed)
-    )
+    fitting = Fitting(folder, settings, every=save_every, resume=resume)
+    begin = fitting.policy or init
+    policy = VLAPolicy.load(begin) if begin else new_policy(demonstrations, vq_steps=vq_steps, seed=seed)
 
     def report(step: int, loss: float) -> None:
         folder.append("metrics.jsonl", {"step": step, "loss": loss})
         if step == 1 or step % 100 == 0 or step == steps:
             console.print(f"step {step} of {steps}: loss {loss:.3f}", highlight=False)
 
-    train(policy, demonstrations, steps=steps, batch=batch, lr=lr, seed=seed, on_step=report, checkpoints=checkpoints)
+    train(policy, demonstrations, steps=steps, batch=batch, lr=lr, seed=seed, on_step=report, fitting=fitting)
     console.print(
         f"wrote {policy.save(folder.path)} from {len(demonstrations)} demonstrations", highlight=False, soft_wrap=True
     )

@@ -247,8 +247,8 @@ class TrackingConfig(Section):
 class LiberoConfig(Section):
     """Of `agent.name: vla`: the options of `wmrl grpo`, in a file."""
 
-    task: int | str = 8
-    """Index, name or instruction."""
+    task: int | str | list[int | str] = 8
+    """Index, name or instruction; a list of them is trained together, a group of each in turn."""
     suite: str = "libero_10"
     init_states: str = "train"
     """"train" (the first 16 official ones), "all", or an .npz of start states."""
@@ -260,6 +260,8 @@ class LiberoConfig(Section):
     """At once, 1 to 2.5 GB each."""
     max_steps: int = Field(default=520, ge=1)
     """Simulator steps an episode."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further keyword arguments of the environment."""
 
 
 class EstimateConfig(Section):
@@ -290,6 +292,16 @@ class Config(Section):
     tracking: TrackingConfig = TrackingConfig()
     libero: LiberoConfig = LiberoConfig()
     estimate: EstimateConfig = EstimateConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_groups_real(cls, values: Any) -> Any:
+        """Of a robot without a reward model every group is an anchor, unless another share is asked for (which is refused later)."""
+        section = {name: values.get(name) or {} for name in ("agent", "libero", "anchors")} if isinstance(values, dict) else {}
+        if not section or not all(isinstance(part, dict) for part in section.values()):
+            return values
+        robot = section["agent"].get("name") == "vla" and section["libero"].get("reward") is None
+        return values | {"anchors": {"fraction": 1.0} | section["anchors"]} if robot else values
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:

@@ -96,6 +96,10 @@ class Lane:
             for _ in range(self.workers):
                 self._slots.release()
 
+    def share(self, together: Busy) -> None:
+        """Let the clock of several lanes run with this one."""
+        self._together = together
+
     def charge(self, cpu_s: float) -> None:
         """Add CPU seconds that another process spent for this lane."""
         with self._lock:

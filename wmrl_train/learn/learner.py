@@ -27,7 +27,7 @@ from wmrl_train.learn.host_optimizer import HostAdamW
 from wmrl_train.learn.packing import PACK_TOKENS, Pack, can_pack, pack, packs
 from wmrl_train.learn.ranks import Ranks
 
-__all__ = ["Learner", "NonFiniteLoss", "Sample", "Whole", "micro_batches"]
+__all__ = ["Learner", "NonFiniteLoss", "Sample", "Whole", "micro_batches", "token_stats"]
 log = logging.getLogger(__name__)
 CHUNK_ELEMENTS = 2**26  # logits held at a time
 L = TypeVar("L", bound="Learner")
@@ -266,7 +266,7 @@ class Learner:
                 inputs["position_ids"] = packed.positions
             if not self._plain_head:
                 logits = inner(**inputs).logits.flatten(0, 1)[packed.sources]
-                return _token_stats(logits, batch.targets, self.temperature, batch.choices)
+                return token_stats(logits, batch.targets, self.temperature, batch.choices)
             states = inner.base_model(**inputs).last_hidden_state.flatten(0, 1)[packed.sources]
             head = inner.get_output_embeddings()
             size = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
@@ -355,10 +355,10 @@ def _padded_choices(choices: list[list[int]], device: Any) -> Tensor | None:
 def _head_stats(
     head: Any, states: Tensor, targets: Tensor, temperature: float, choices: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    return _token_stats(head(states), targets, temperature, choices)
+    return token_stats(head(states), targets, temperature, choices)
 
 
-def _token_stats(logits: Tensor, targets: Tensor, temperature: float, choices: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def token_stats(logits: Tensor, targets: Tensor, temperature: float, choices: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """(log-probability of the target, entropy) a row of logits (N, V), in float32; of the logits restricted to `choices` (N, A)."""
     logits = logits.float() / temperature
     if choices is not None:

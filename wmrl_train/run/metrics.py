@@ -107,8 +107,15 @@ def of_step(groups: Sequence[Group], rewards: np.ndarray, reward_mode: str) -> d
         "rollout/turns": len(turns) / max(sum(len(g.trajectories) for g in groups), 1),
         "rollout/completion_tokens": float(np.mean([t.completion_tokens for t in turns])) if turns else 0.0,
         "rollout/cut_off": float(np.mean([t.finish == "length" for t in turns])) if turns else 0.0,
-        "rollout/distinct": len({t.code for t in turns}) / max(len(turns), 1),
     }
+    robots = [t for t in turns if t.steps]
+    if robots:  # whether or not the success is used
+        values |= {
+            "rollout/steps": float(np.mean([t.steps for t in robots])),
+            "rollout/success": float(np.mean([t.raw_score for t in robots])),
+        }
+    else:
+        values["rollout/distinct"] = len({t.code for t in turns}) / max(len(turns), 1)
     values["rollout/predicted_ok"] = float(np.mean([t.predicted_status == "ok" for t in turns])) if turns else 0.0
     for status, count in Counter(t.status for t in turns if t.status is not None).items():
         values[f"status/{status}"] = float(count)
@@ -127,7 +134,7 @@ def rollout_records(
                 "propensity": group.plan.propensity, "sampled_at_step": group.plan.step + 1, "reward": float(rewards[g, member]),
                 "advantage": float(advantages[g, member]), "turns": turns,
                 "rows": [{"ids": row.ids, "sampled": _spans(row.sampled)} for row in trajectory.rows],
-            }  # fmt: skip
+            } | ({} if group.start is None else {"start": group.start})  # fmt: skip
 
 
 def anchor_records(step: int, groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
@@ -154,7 +161,7 @@ def sample_table(groups: Sequence[Group], rewards: np.ndarray, rows: int = 4) ->
     chosen = [flat[round(i)] for i in np.linspace(0, len(flat) - 1, min(rows, len(flat)))]
     return [
         {"task": group.plan.task, "reward": reward, "source": "executed" if group.plan.anchored else "predicted",
-         "status": t.turns[-1].status or t.turns[-1].predicted_status, "code": t.turns[-1].code}
+         "status": t.turns[-1].status or t.turns[-1].predicted_status, "code": t.turns[-1].code or t.turns[-1].feedback}
         for reward, group, t in chosen
     ]  # fmt: skip
 

@@ -126,7 +126,7 @@ def _best(directory: RunDirectory, count: int = 12) -> list[dict[str, Any]]:
     best: dict[str, dict[str, Any]] = {}
     for record in directory.read("rollouts.jsonl"):
         for turn in record.get("turns", ()):
-            if turn["true"] and turn["true"] > best.get(record["task"], {"true": 0})["true"]:
+            if turn["code"] and turn["true"] and turn["true"] > best.get(record["task"], {"true": 0})["true"]:
                 best[record["task"]] = turn | {"task": record["task"], "step": record["step"]}
     return sorted(best.values(), key=lambda s: -s["true"])[:count]
 

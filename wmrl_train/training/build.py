@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import logging
 import math
@@ -23,6 +22,7 @@ from wmrl_envs.tasks.choose import choose_tasks
 from wmrl_envs.world_models.protocols import OutcomeModel
 from wmrl_train.config import Config, TasksConfig
 from wmrl_train.config.imported import FAILURES, imported, reason
+from wmrl_train.config.options import known_options
 from wmrl_train.engines.load import FrozenBase, load_policy
 from wmrl_train.engines.models import check_model, model_path
 from wmrl_train.episodes.agent import Agent
@@ -41,9 +41,13 @@ def build(config: Config, ranks: Ranks | None = None) -> Parts:
         InvalidInput, DataNotBuilt, MissingExtra, IsolationError: one sentence on what is wrong and how to fix it.
     """
     if config.agent.name == "vla":
-        raise InvalidInput(
-            "agent.name=vla is not trained by this trainer: see wmrl_train.vla_run, `wmrl train libero` or `wmrl grpo`."
-        )
+        from wmrl_train.config.robots import check_robots
+        from wmrl_train.training.robots import build_robots
+
+        check_robots(config)
+        if ranks is not None and ranks.size > 1:
+            raise InvalidInput(f"{ranks.size} processes: the policy of a robot is trained by one; start it without torchrun.")
+        return build_robots(config)
     path = check_model(config.policy.model)  # before anything slow is imported or started
     from transformers.utils import logging as transformers_logging
 
@@ -56,7 +60,7 @@ def build(config: Config, ranks: Ranks | None = None) -> Parts:
         agent = _agent(config, tokenizer)
         sandbox = _sandbox(config)
         undo.callback(sandbox.close)
-        kwargs = _known_options(MLEDojoEnv, "tasks.options", env_kwargs(config)) | {"sandbox": sandbox}
+        kwargs = known_options(MLEDojoEnv, "tasks.options", env_kwargs(config)) | {"sandbox": sandbox}
         workers = config.execution.workers or sandbox.slots
         world_model = _world_model(config, model, tokenizer, engine)
         evaluate = _evaluation(config, engine, agent, {"train": train, "held_out": held_out}, kwargs, workers)
@@ -158,7 +162,7 @@ def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:
         placement: dict[str, Any] = {"workers": policy.replicas, "gpus": policy.replica_gpus}
         engine = RayEngine(policy.engine, str(path), tokenizer, options=options, **placement)
     elif policy.engine == "transformers":
-        given = _known_options(TransformersEngine, "policy.engine_options", policy.engine_options)
+        given = known_options(TransformersEngine, "policy.engine_options", policy.engine_options)
         engine = TransformersEngine(model, tokenizer, **({"batch_size": config.rollout.batch_size} | given))
     else:
         engine = make_engine(policy.engine, str(path), **({"dtype": policy.dtype} | policy.engine_options))
@@ -170,11 +174,11 @@ def _agent(config: Config, tokenizer: Any) -> Agent:
     if config.agent.name == "program":
         from wmrl_train.agents.program import ProgramAgent
 
-        return ProgramAgent(tokenizer, **_known_options(ProgramAgent, "agent.options", options))
+        return ProgramAgent(tokenizer, **known_options(ProgramAgent, "agent.options", options))
     from wmrl_train.agents.research import ResearchAgent
 
     options = {"max_turns": config.tasks.max_turns, "timeout_s": config.execution.effective_s} | options
-    return ResearchAgent(tokenizer, **_known_options(ResearchAgent, "agent.options", options))
+    return ResearchAgent(tokenizer, **known_options(ResearchAgent, "agent.options", options))
 
 
 def _sandbox(config: Config) -> Sandbox:
@@ -183,7 +187,7 @@ def _sandbox(config: Config) -> Sandbox:
     settings = config.execution
     kinds = {"docker": "DockerSandbox", "ray": "RaySandbox", "replay": "ReplaySandbox"}
     receiver = getattr(execution, kinds.get(settings.sandbox, "ProcessSandbox"))
-    options = _known_options(receiver, "execution.options", settings.options)
+    options = known_options(receiver, "execution.options", settings.options)
     cache: Any = "read-write" if settings.cache else "off"
     return execution.make_sandbox(settings.sandbox, cache=cache, store=settings.store, **options)
 
@@ -195,20 +199,20 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
     if settings.kind == "static":
         from wmrl_envs.world_models.static.model import StaticWorldModel
 
-        return StaticWorldModel(**_known_options(StaticWorldModel, "world_model.options", settings.options))
+        return StaticWorldModel(**known_options(StaticWorldModel, "world_model.options", settings.options))
     if settings.kind == "ensemble":
         from wmrl_envs.world_models.ensemble import EnsembleWorldModel
 
         each = [config.model_copy(update={"world_model": member}) for member in settings.members]
         members = [_world_model(one, model, tokenizer, engine) for one in each]
-        given = _known_options(EnsembleWorldModel, "world_model.options", settings.options)
+        given = known_options(EnsembleWorldModel, "world_model.options", settings.options)
         return EnsembleWorldModel([m for m in members if m is not None], **given)
     if ":" in settings.kind:
         return _own_world_model(settings.kind, settings.options)
     from wmrl_envs.world_models.simulator.model import SimulatorWorldModel
     from wmrl_train.engines import make_engine
 
-    options = _known_options(SimulatorWorldModel, "world_model.options", settings.options)
+    options = known_options(SimulatorWorldModel, "world_model.options", settings.options)
     own = config.policy.engine == "transformers" and config.policy.replicas is None  # the learner's own weights
     if settings.engine == "policy" and config.policy.lora is not None and own:
         return SimulatorWorldModel(FrozenBase(engine, model), **options)  # one set of weights, three roles
@@ -224,7 +228,7 @@ def _own_world_model(name: str, options: dict[str, Any]) -> OutcomeModel:
     cls: Any = imported(name, given, expected)
     if not (inspect.isclass(cls) and callable(getattr(cls, "predict", None))):
         raise InvalidInput(f"{given} is no world model ({type(cls).__name__}): expected {expected}.")
-    known = _known_options(cls, "world_model.options", options)
+    known = known_options(cls, "world_model.options", options)
     try:
         made: Any = cls(**known)
     except WmrlError:
@@ -232,20 +236,6 @@ def _own_world_model(name: str, options: dict[str, Any]) -> OutcomeModel:
     except FAILURES as error:
         raise InvalidInput(f"{given} could not be made with its options ({reason(error)}): see world_model.options.") from error
     return made
-
-
-def _known_options(receiver: type, key: str, options: dict[str, Any]) -> dict[str, Any]:
-    """`options`, once each is known to be an argument of `receiver`, which does not see them before a run is under way."""
-    try:
-        names = list(inspect.signature(receiver).parameters)
-    except (TypeError, ValueError):  # a class of the user's that is written in C
-        raise InvalidInput(f"{key}: {receiver.__name__} does not say which arguments it takes.") from None
-    for name in options:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean '{key}.{near[0]}'?" if near else f"expected one of {', '.join(names)}."
-            raise InvalidInput(f"Unknown configuration key '{key}.{name}': {hint}")
-    return options
 
 
 def _evaluation(

@@ -30,6 +30,8 @@ def estimate(config: Config, like: str | Path | None = None) -> list[str]:
         InvalidInput: a task nobody has heard of, or `like` holds no run with two steps.
     """
     if config.agent.name == "vla":
+        if like is not None:
+            raise InvalidInput(f"--like {like}: no wall clock is estimated for agent.name=vla; leave it out.")
         return list(_episodes(config))
     seconds = measured(like) if like is not None else config.estimate
     source = f"measured in {like}" if like is not None else "of the section estimate"
@@ -91,9 +93,9 @@ def _episodes(config: Config) -> Iterator[str]:
     )
     if config.libero.reward is not None:
         yield f"reward: {episodes} episodes are read by {config.libero.reward}; the success of {paid} is used too"
-    from wmrl_train.vla_run import USED
+    from wmrl_train.config.robots import NO_EFFECT
 
-    yield f"of the configuration above agent.name=vla uses {', '.join(USED)}"
+    yield f"of no effect with agent.name=vla: {', '.join(NO_EFFECT)}"
     if not Path(config.policy.model).is_dir():
         yield f"policy: there is no folder {config.policy.model} yet: make it with `wmrl sft` or `wmrl import-minivla`"
 

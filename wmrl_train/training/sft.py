@@ -320,7 +320,10 @@ def _check_tokenizer(directory: RunDirectory, tokenizer: Any) -> None:
         )
     from transformers import AutoTokenizer
 
-    own = model_path(load_config(directory.config_file).policy.model)
+    config = load_config(directory.config_file)
+    if config.agent.name == "vla":
+        raise InvalidInput(f"{directory.path} holds a robot's run: its action codes are no words of a language model.")
+    own = model_path(config.policy.model)
     if not (own / "tokenizer_config.json").is_file():
         return  # the run's model is gone; its ids can only be taken at their word
     if AutoTokenizer.from_pretrained(own, local_files_only=True).get_vocab() != tokenizer.get_vocab():

@@ -137,7 +137,7 @@ class Trainer:
         groups = self._roll_out(self._plan())
         rolled_s = time.perf_counter() - began
         kept = [group for group in groups if group.failure is None]
-        self._check_patience(kept)
+        self._check_patience(groups)
         advantages, rewards = self._correct(groups)
         learn_began, cpu = time.perf_counter(), time.process_time()
         with self._learn_undisturbed():
@@ -251,11 +251,14 @@ class Trainer:
         truth = "true" if group.plan.anchored else "paid"
         return [t.score("calibrated", mode) for t in members], [t.score(truth, mode) for t in members]
 
-    def _check_patience(self, kept: list[Group]) -> None:
-        self._barren = 0 if kept or self.config.anchors.lag else self._barren + 1
+    def _check_patience(self, groups: list[Group]) -> None:
+        """Nothing usable, or nothing of what was to be predicted, several times in a row."""
+        wanted = [g for g in groups if not g.plan.anchored] or groups
+        lost = [g.failure for g in wanted if g.failure is not None]
+        self._barren = self._barren + 1 if len(lost) == len(wanted) and not self.config.anchors.lag else 0
         if self._barren >= self.PATIENCE:
             raise TooManyFailures(
-                f"No group of {self.PATIENCE} steps in a row could be graded for reasons of ours (see the log); "
+                f"No group of {self.PATIENCE} steps in a row could be graded for reasons of ours (the last: {lost[-1]}); "
                 f"the last checkpoint is in {self.run_dir.checkpoints}. Check the machine with `wmrl doctor`, then resume."
             )
 
@@ -294,7 +297,7 @@ class Trainer:
     def _evaluate(self) -> None:
         if self.parts.evaluate is None or self.config.eval.k == 0:
             return
-        self.progress.note(f"Evaluating at step {self.step}: {self.config.eval.k} samples a task, really executed.")
+        self.progress.note(f"Evaluating at step {self.step}: eval.k={self.config.eval.k}, really executed.")
         began = time.perf_counter()
         result = self.parts.evaluate(self.step)
         self.run_dir.append("metrics.jsonl", {"step": self.step, "eval": result | {"wall_s": time.perf_counter() - began}})
@@ -333,7 +336,16 @@ class Trainer:
             )  # fmt: skip
 
     def load(self, saved: checkpoint.Checkpoint) -> None:
-        """Continue from a checkpoint: all state, and the logs cut back to it."""
+        """Continue from a checkpoint: all state, and the logs cut back to it.
+
+        Raises:
+            InvalidInput: it is not one of this trainer's, or of another policy.
+        """
+        if "schedule" not in saved.state:
+            raise InvalidInput(
+                f"{saved.path} is not of this trainer (`wmrl grpo` used to have its own): start a new run with "
+                f"policy.model={saved.path / 'policy'}."
+            )
         checkpoint.load_weights(saved, self.parts.model)
         self.learner.load_state_dict(checkpoint.load_optimizer(saved))
         hand_over(self.parts.model, self.parts.engine)

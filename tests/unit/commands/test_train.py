@@ -14,10 +14,10 @@ from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.static.model import StaticWorldModel
 from wmrl_train import cli
 from wmrl_train.config import load_config
+from wmrl_train.config.options import known_options
 from wmrl_train.engines.models import model_path
 from wmrl_train.engines.transformers import load_model
 from wmrl_train.run.rundir import RunDirectory
-from wmrl_train.training.build import _known_options
 from wmrl_train.training.estimate import Durations, parameters, simulate
 
 
@@ -86,7 +86,7 @@ def test_a_users_mistake_is_one_sentence_and_exit_code_2(wmrl, arguments, messag
 )
 def test_an_unknown_option_of_a_part_is_refused_by_name(receiver, key, options, message):
     with pytest.raises(InvalidInput, match=re.escape(message)):
-        _known_options(receiver, key, options)
+        known_options(receiver, key, options)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from wmrl_train.agents.vla.data.demonstrations import action_statistics
 from wmrl_train.agents.vla.data.record import Demonstration
 from wmrl_train.agents.vla.model import HashTokenizer, MiniVLA, MiniVLAConfig, small_config
 from wmrl_train.agents.vla.policy import VLAPolicy
-from wmrl_train.agents.vla.state import Checkpoints
 from wmrl_train.agents.vla.vq import ResidualVQ, VQConfig, fit
+from wmrl_train.learn.guard import guarded_step
+from wmrl_train.run.fitting import Fitting
 
 log = logging.getLogger(__name__)
 
@@ -100,13 +101,16 @@ def train(
     lr: float = 5e-4,
     seed: int = 0,
     on_step: Callable[[int, float], None] | None = None,
-    checkpoints: Checkpoints | None = None,
+    fitting: Fitting | None = None,
 ) -> list[float]:
     """Train in place; the loss of each step done here. AdamW, linear warm-up over a twentieth, cosine decay, gradients clipped at 1.
 
     Args:
         on_step: called with the steps done so far and the loss of the last.
-        checkpoints: where to save the training; `policy` must then come from `checkpoints.policy(...)`.
+        fitting: where to save the training; `policy` must then be that of `fitting.policy`, if there is one.
+
+    Raises:
+        NonFiniteLoss: the loss, its gradient or a weight is not finite; the last checkpoint is as it was.
     """
     shown, size = list(demonstrations), policy.model.config.dino.image_size
     for demonstration in shown:
@@ -121,7 +125,7 @@ def train(
     warm = max(1, steps // 20)
     generator = torch.Generator().manual_seed(seed)
     losses = []
-    done = checkpoints.restore(optimizer, generator, {}) if checkpoints else 0
+    done = fitting.restore(optimizer, generator) if fitting else 0
     policy.model.train()
     for step in range(done, steps):
         rate = lr * min(1.0, (step + 1) / warm) * 0.5 * (1 + math.cos(math.pi * max(0, step - warm) / max(1, steps - warm)))
@@ -133,13 +137,12 @@ def train(
         loss = functional.cross_entropy(logits.flatten(0, 1), data.codes[rows].flatten())
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-        optimizer.step()
+        guarded_step(optimizer, max_norm=1.0, what=f"step {step + 1}")
         losses.append(loss.item())
         if on_step:
             on_step(step + 1, losses[-1])
-        if checkpoints:
-            checkpoints.save(step + 1, steps, policy, optimizer, generator, {})
+        if fitting:
+            fitting.save(step + 1, steps, policy, optimizer, generator)
     policy.model.eval()
     log.info("SFT: %d steps on %d examples", steps, len(data))
     return losses

@@ -181,20 +181,28 @@ class MiniVLA(nn.Module):
         prompts: Sequence[Sequence[int]],
         state: Tensor | None = None,
         temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        uniforms: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Codes (n, groups) and their log-probabilities; `temperature` 0 is greedy (log-probabilities then at 1)."""
+        """Codes (n, groups) and their log-probabilities; `temperature` 0 is greedy (log-probabilities then at 1).
+
+        A code is where its number of `uniforms` (n, groups), each in [0, 1), falls in the cumulated probabilities, so that a row
+        is sampled alike in any batch; None draws them from torch's global generator.
+        """
+        if temperature and uniforms is None:
+            uniforms = torch.rand(len(prompts), self.config.groups)
         inputs, mask = self.context(pictures, prompts, state)
         positions, cache, chosen, scores = _positions(mask), None, [], []
-        for _ in range(self.config.groups):
+        for at in range(self.config.groups):
             out = self.llm.model(
                 inputs_embeds=inputs, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
             )
             cache = out.past_key_values
             logits = self._head(out.last_hidden_state[:, -1]).float()
             log_probs = (logits / temperature if temperature else logits).log_softmax(-1)
-            if temperature:
-                code = torch.multinomial(log_probs.exp(), 1, generator=generator).squeeze(-1)
+            if temperature and uniforms is not None:
+                cumulated = log_probs.double().exp().cumsum(-1)
+                below = cumulated <= uniforms[:, at, None].to(cumulated) * cumulated[:, -1:]
+                code = below.sum(-1).clamp(max=self.config.codes - 1)
             else:
                 code = logits.argmax(-1)
             chosen.append(code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class VLAPolicy:
         execute_horizon: actions of a chunk that are executed before the next look, 1 to the quantizer's horizon.
         orientation: of the pictures it was trained on; observations must come in it.
         inverted_gripper: the gripper's training data was in [0, 1] with 1 open (published MiniVLA checkpoints).
+        version: updates since it was loaded.
     """
 
     model: MiniVLA
@@ -39,6 +40,7 @@ class VLAPolicy:
     execute_horizon: int = 8
     orientation: Orientation = "vertical"
     inverted_gripper: bool = False
+    version: int = 0
 
     def __post_init__(self) -> None:
         horizon = self.quantizer.config.horizon
@@ -74,10 +76,19 @@ class VLAPolicy:
 
     @torch.no_grad()
     def act(
-        self, observations: Sequence[Observation], temperature: float = 1.0, generator: torch.Generator | None = None
+        self, observations: Sequence[Observation], temperature: float = 1.0, seeds: Sequence[int] | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Actions (n, execute_horizon, 7), the codes (n, groups) they come from and the codes' log-probabilities (n, groups)."""
-        codes, scores = self.model.sample(*self.inputs(observations), temperature=temperature, generator=generator)
+        """Actions (n, execute_horizon, 7), the codes (n, groups) they come from and the codes' log-probabilities (n, groups).
+
+        Args:
+            temperature: 0 is greedy.
+            seeds: one an observation: what is sampled for it depends on nothing else, however many are looked at together.
+        """
+        uniforms = None
+        if seeds is not None:
+            drawn = [np.random.default_rng(seed).random(self.model.config.groups) for seed in seeds]
+            uniforms = torch.from_numpy(np.stack(drawn)).to(self.device)
+        codes, scores = self.model.sample(*self.inputs(observations), temperature=temperature, uniforms=uniforms)
         return self.actions(codes), codes.cpu().numpy(), scores.cpu().numpy()
 
     def actions(self, codes: torch.Tensor) -> np.ndarray:
@@ -88,6 +99,10 @@ class VLAPolicy:
     def __call__(self, observation: Observation) -> np.ndarray:
         """The greedy chunk (execute_horizon, 7) for one observation."""
         return self.act([observation], temperature=0.0)[0][0]
+
+    def update_weights(self, weights: Iterable[tuple[str, Any]] = ()) -> None:
+        """The weights were trained in place: count it (for a trainer, which asks this of whatever samples)."""
+        self.version += 1
 
     # -- files --------------------------------------------------------------------------------------------------------
     def save(self, folder: str | Path) -> Path:
@@ -112,6 +127,22 @@ class VLAPolicy:
         return folder
 
     save_pretrained = save  # the name that a checkpoint calls
+
+    def load_weights(self, folder: str | Path) -> None:
+        """Take over the network of a policy that was trained from this one (its quantizer never changes).
+
+        Raises:
+            InvalidInput: a network of other sizes.
+        """
+        from safetensors.torch import load_model
+
+        try:
+            load_model(self.model, str(Path(folder) / "model.safetensors"))
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"{folder} holds another network than the configured policy ({str(error).splitlines()[0]}): resume with the policy.model "
+                "the run was started with."
+            ) from None
 
     @classmethod
     def load(cls, folder: str | Path) -> VLAPolicy:

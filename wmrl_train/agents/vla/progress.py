@@ -22,6 +22,7 @@ from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.reward.frames import BINS, FRAMES, Form, check_form, dense_reward, episode_frames
 from wmrl_train.agents.vla.data.record import Demonstration
 from wmrl_train.agents.vla.vision import resize
+from wmrl_train.learn.guard import guarded_step
 
 _GROUPS = 4  # of channels that are normalised together
 
@@ -81,7 +82,7 @@ class ProgressModel:
         generator = torch.Generator().manual_seed(self._seed)
         losses = []
         self.network.train()
-        for _ in range(steps):
+        for step in range(steps):
             rows = torch.randint(len(frames), (min(batch, len(frames)),), generator=generator)
             logits, success = self.network(frames[rows], first[rows])
             loss = functional.cross_entropy(logits, target[rows]) + functional.binary_cross_entropy_with_logits(
@@ -89,7 +90,7 @@ class ProgressModel:
             )
             optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
+            guarded_step(optimizer, what=f"step {step + 1}")
             losses.append(loss.item())
         self.network.eval()
         return losses

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from wmrl_envs.correction.scores import check_positive
 from wmrl_envs.errors import InvalidInput
+from wmrl_train.learn.guard import guarded_step
 
 _LARGEST, _NUMBERS = 2**16, 2**28  # a size; the numbers of all codebooks, 1 GiB
 
@@ -216,7 +217,7 @@ def fit(
         loss = functional.l1_loss(model.from_latents(through), x) + 0.25 * functional.mse_loss(latents, quantized)
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        guarded_step(optimizer, what=f"step {step + 1} of the quantizer")
         for group in optimizer.param_groups:
             group["lr"] = lr * 0.5 * (1 + math.cos(math.pi * (step + 1) / steps))
     return model.eval()

@@ -69,7 +69,8 @@ def test_padding_a_batch_changes_nothing(model, batch):
 def test_sampled_log_probabilities_are_those_of_the_training_pass(model, batch):
     pictures, prompts, _ = batch
     for temperature in (1.0, 1.6):
-        codes, scores = model.sample(pictures, prompts, temperature=temperature, generator=torch.Generator().manual_seed(1))
+        uniforms = torch.rand(3, 7, generator=torch.Generator().manual_seed(1))
+        codes, scores = model.sample(pictures, prompts, temperature=temperature, uniforms=uniforms)
         with torch.no_grad():
             again = model.log_probs(pictures, prompts, codes, temperature=temperature)
         torch.testing.assert_close(scores, again, atol=1e-5, rtol=1e-4)

@@ -19,7 +19,7 @@ import numpy as np
 
 from wmrl_envs.errors import InvalidInput, MissingExtra, WmrlError
 from wmrl_train.agents.vla.data.record import FPS, Demonstration
-from wmrl_train.agents.vla.outputs import require_folder
+from wmrl_train.run.outputs import require_folder
 
 _IMAGE, _WRIST, _STATE = "observation.images.image", "observation.images.wrist_image", "observation.state"
 _INDEX = {"timestamp": "float32", "frame_index": "int64", "episode_index": "int64", "index": "int64", "task_index": "int64"}
