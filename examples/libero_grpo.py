@@ -16,13 +16,17 @@ import gymnasium as gym
 import numpy as np
 
 import wmrl_envs  # noqa: F401  (registers LIBERO-Long-v0)
-from wmrl_envs.correction import Corrector
 from wmrl_envs.envs.libero import controllers
-from wmrl_train.agents.vla.data.demonstrations import record
-from wmrl_train.agents.vla.grpo import VLAGrpoConfig, train_grpo
+from wmrl_train.agents.vla.data.record import record
 from wmrl_train.agents.vla.imitate import new_policy, train
 from wmrl_train.agents.vla.progress import ProgressModel
-from wmrl_train.agents.vla.rollout import rollouts
+from wmrl_train.config import load_config
+from wmrl_train.run.progress import Progress
+from wmrl_train.run.rundir import RunDirectory
+from wmrl_train.training.build import build
+from wmrl_train.training.trainer import Trainer
+
+CHEAP = {"texture_size": 64, "mesh_faces": 5000}  # no robot in the picture: fine for an example, not for numbers to report
 
 
 def clumsy(seed):
@@ -40,38 +44,40 @@ def clumsy(seed):
 
 def main(steps=8, demonstrations=12, groups=4, n=4, folder=None):
     """The success rate of sampled episodes before and after."""
-    starts = controllers.near_stove(Path(folder or mkdtemp()) / "starts.npz", range(8), texture_size=64)
+    folder = Path(folder or mkdtemp())
+    starts = controllers.near_stove(folder / "starts.npz", range(8), texture_size=64)
     stove = controllers.stove_task()
 
-    def make(**options):
-        return gym.make(
-            "LIBERO-Long-v0", suite=stove.suite, task=stove.index, init_states=starts, max_steps=40,
-            image_size=64, texture_size=64, mesh_faces=5000, **options,
-        )  # fmt: skip  # small pictures without the robot: fine for an example, not for numbers to report
-
-    with make(action_chunk=1) as env:
+    with gym.make(
+        "LIBERO-Long-v0", suite=stove.suite, task=stove.index, init_states=starts, max_steps=40, image_size=64, action_chunk=1, **CHEAP
+    ) as env:  # fmt: skip
         shown = [record(env, clumsy(i), init_state=i % 8, noise=0.05, seed=i) for i in range(demonstrations)]
     print(f"the script succeeds in {sum(d.success for d in shown)} of {len(shown)} attempts")
 
     policy = new_policy(shown, vq_steps=200)
     train(policy, shown, steps=100, batch=24)
+    policy.save(folder / "policy")
     progress = ProgressModel("final")
     progress.fit(shown, [d.images for d in shown if not d.success])
+    progress.save(folder / "progress.safetensors")
 
-    with make(action_chunk=policy.execute_horizon) as env:
-
-        def rate():
-            return float(np.mean([t.success for t in rollouts(policy, [env], list(range(8)))]))
-
-        before = rate()
-        config = VLAGrpoConfig(steps=steps, groups=groups, n=n, anchors=1, lr=5e-4, epochs=4)
-        corrector = Corrector(min_pairs=2 * n, refit_every=n)
-        train_grpo(
-            policy, [env], config, world_model=progress, corrector=corrector,
-            on_step=lambda r: print(f"step {r['step']}: success {r.get('success', 0):.2f}, predicted {r.get('predicted', 0):.2f}"),
-        )  # fmt: skip
-        after = rate()
-    print(f"success of sampled episodes: {before:.2f} before, {after:.2f} after")
+    config = load_config("libero", [  # the file `wmrl train libero` starts from; these are its dotted overrides
+        f"run.dir={folder}", "run.name=grpo", f"train.steps={steps}", f"policy.model={folder / 'policy'}", "policy.device=auto",
+        f"libero.suite={stove.suite}", f"libero.task={stove.index}", f"libero.init_states={starts}", "libero.max_steps=40",
+        f"libero.options={CHEAP}", "libero.simulators=1", f"libero.reward={folder / 'progress.safetensors'}",
+        f"rollout.groups={groups}", f"rollout.group_size={n}", f"anchors.fraction={1 / groups}",
+        f"correction.min_pairs={2 * n}", f"correction.refit_every={n}", "optim.lr=5e-4", "optim.epochs=4", "eval.temperature=1.0",
+    ])  # fmt: skip
+    run = RunDirectory(config.run_dir)
+    run.acquire()
+    trainer = Trainer(config, build(config), run, Progress(steps, "libero"))
+    try:
+        result = trainer.run()
+    finally:
+        trainer.close()
+        run.release()
+    before, after = (result[when]["train"]["avg"] for when in ("before", "after"))
+    print(f"success of sampled episodes: {before:.2f} before, {after:.2f} after; the run is in {run.path}")
     return before, after
 
 

@@ -28,7 +28,7 @@ FLOORS: dict[str, list[list[str]]] = {
         ["episodes"],
         ["run", "learn"],
         ["engines", "agents"],
-        ["evaluation", "training", "fidelity", "warm_start", "vla_run"],
+        ["evaluation", "training", "fidelity", "warm_start"],
         ["integrations"],
         ["commands"],
         ["cli"],

@@ -260,8 +260,7 @@ class Corrector:
             return 0.0
         p = float(executed.mean()) if batch.propensity is None else float(batch.propensity[executed].mean())
         pairs = self.fusion_weight.pairs
-        s2 = pairs.residual_variance()
-        if not self.ready or s2 <= 0:
+        if not self.ready or (s2 := pairs.residual_variance()) <= 0:
             return p
         b2 = pairs.systematic_residual2()
         variance = max(1 / p - 1, 0.0) * s2 / a

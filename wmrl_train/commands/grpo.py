@@ -78,7 +78,7 @@ def grpo(
     from wmrl_train.commands.train import train
 
     options = context.params
-    given = [name for name in _KEYS if options[name] is not None]
+    given = [name for name in _KEYS if options[name] is not None or name == "reward"]  # no reward model is a choice too
     if resume:  # of what was not said again the run's own settings hold
         given = [name for name in given if _said(context, name)]
     settings = {_KEYS[name]: options[name] for name in given}

@@ -49,15 +49,14 @@ def build_robots(config: Config) -> Parts:
         raise InvalidInput(f"libero.options.{name}: the policy or another key of libero decides it; leave it out.")
     options |= known_options(LiberoLongEnv, "libero.options", libero.options)
     makers = [partial(gymnasium.make, "LIBERO-Long-v0", task=task, **options) for task in tasks_of(libero)]
-    cores: list[Any] = [make().unwrapped for make in makers]  # not started yet: they only say what they are
-    by_name = {core.task.name: make for core, make in zip(cores, makers, strict=True)}
-    train = {core.task.name: core.start_states.indices for core in cores}
-    unseen = {
-        core.task.name: [i for i in range(len(core.start_states.states)) if i not in core.start_states.indices]
-        for core in cores
-    }
+    envs: list[Any] = [make() for make in makers]  # not started yet: they only say what they are
+    unused = {env.unwrapped.task.name: [env] for env in envs}
+    by_name = dict(zip(unused, makers, strict=True))
+    states = {name: env.unwrapped.start_states for name, (env,) in unused.items()}
+    train = {name: start.indices for name, start in states.items()}
+    unseen = {name: [i for i in range(len(start.states)) if i not in start.indices] for name, start in states.items()}
     splits = {"train": train} | ({"held_out": unseen} if config.eval.held_out else {})
-    simulators = Simulators(lambda task: by_name[task](), libero.simulators)
+    simulators = Simulators(lambda task: unused[task].pop() if unused[task] else by_name[task](), libero.simulators)
     return robot_parts(policy, simulators, reward_model, train, evaluation(config, policy, simulators, splits))
 
 
@@ -137,7 +136,7 @@ def rates(episodes: Iterable[Played]) -> dict[str, Any]:
 
     "avg" is the rate with its 95 % interval "low" to "high", "best" the share of initial states with a success.
     """
-    from wmrl_train.evaluation.libero import Rate
+    from wmrl_train.evaluation.rates import Rate
 
     everything = list(episodes)
     kept = [e for e in everything if e.lost is None]

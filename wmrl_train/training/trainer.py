@@ -295,8 +295,7 @@ class Trainer:
             self.progress.samples(metrics.sample_table(kept, rewards))
 
     def _evaluate(self) -> None:
-        if self.parts.evaluate is None or self.config.eval.k == 0:
-            return
+        assert self.parts.evaluate is not None
         self.progress.note(f"Evaluating at step {self.step}: eval.k={self.config.eval.k}, really executed.")
         began = time.perf_counter()
         result = self.parts.evaluate(self.step)

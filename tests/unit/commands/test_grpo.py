@@ -1,4 +1,4 @@
-"""`wmrl grpo` on the double of the environment that the tests of GRPO use."""
+"""`wmrl grpo` and `wmrl train libero` on the double of the environment."""
 
 import json
 
@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.agents.vla.test_grpo import ColourDouble, small_policy
+from tests.unit.agents.vla.doubles import ColourDouble, small_policy
 from wmrl_train.agents.vla.policy import VLAPolicy
 from wmrl_train.agents.vla.progress import ProgressModel
+from wmrl_train.training.trainer import Trainer
 
-
-def double():
-    env = ColourDouble(limit=2)
-    env.close = lambda: None
-    return env
+SIZES = ("--steps", 2, "--groups", 2, "--n", 4, "--workers", 2, "--lr", 0.01)
 
 
 @pytest.fixture
@@ -25,90 +22,114 @@ def made(monkeypatch):
 
     def make(env_id, **options):
         asked.append(options)
-        return double()
+        return ColourDouble(limit=2)
 
     monkeypatch.setattr(gym, "make", make)
     return asked
 
 
+@pytest.fixture
+def files(tmp_path):
+    """The policy's folder and a progress model's file."""
+    return small_policy().save(tmp_path / "start"), ProgressModel("final", size=16).save(tmp_path / "p.safetensors")
+
+
 def wmrl(*arguments):
     from wmrl_train.cli import app
 
-    return CliRunner().invoke(app, ["grpo", *map(str, arguments)])
+    return CliRunner().invoke(app, [*map(str, arguments)])
 
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_simulator_s_reward_trains_a_policy_that_is_kept(tmp_path, made):
-    start = small_policy().save(tmp_path / "start")
-    sizes = ("--steps", 2, "--groups", 2, "--n", 4, "--workers", 2, "--lr", 0.01)
-    result = wmrl(tmp_path / "run", "--policy", start, "--task", 7, *sizes)
+def steps_of(run):
+    return [record for record in lines(run / "metrics.jsonl") if "eval" not in record]
+
+
+def test_the_simulator_s_reward_trains_a_policy_that_is_kept(tmp_path, made, files):
+    result = wmrl("grpo", tmp_path / "run", "--policy", files[0], "--task", 7, *SIZES)
     assert result.exit_code == 0, result.output
     assert len(made) == 2
     assert made[0]["task"] == 7
     assert made[0]["image_size"] == 16
     assert made[0]["action_chunk"] == 2
-    assert [m["step"] for m in lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1]
-    before, after = (VLAPolicy.load(folder).model.llm.lm_head.weight for folder in (start, tmp_path / "run" / "policy"))
+    assert [m["step"] for m in steps_of(tmp_path / "run")] == [1, 2]
+    evaluated = [m["eval"] for m in lines(tmp_path / "run" / "metrics.jsonl") if "eval" in m]
+    assert [set(e) for e in evaluated] == [{"train", "held_out", "wall_s"}] * 2, "before and after"
+    before, after = (VLAPolicy.load(folder).model.llm.lm_head.weight for folder in (files[0], tmp_path / "run" / "policy"))
     assert not np.allclose(before.detach(), after.detach())
 
 
-def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path, made, monkeypatch):
-    from wmrl_train.agents.vla import state
+def test_it_is_wmrl_train_libero_with_options(tmp_path, made, files):
+    policy, reward = files
+    options = ("--policy", policy, "--task", "move", "--reward", reward, "--texture-size", 64, "--anchors", 1, *SIZES)
+    assert wmrl("grpo", tmp_path / "one", *options, "eval.k=0").exit_code == 0
+    keys = {"policy.model": policy, "libero.task": "move", "libero.reward": reward, "libero.options.texture_size": 64, "train.steps": 2,
+            "rollout.groups": 2, "rollout.group_size": 4, "optim.lr": 0.01, "optim.epochs": 1, "policy.device": "auto", "train.save_every": 1,
+            "libero.simulators": 2, "anchors.fraction": 0.5, "eval.k": 0}  # fmt: skip
+    result = wmrl("train", "libero", "--run-dir", tmp_path / "two", *(f"{k}={v}" for k, v in keys.items()))
+    assert result.exit_code == 0, result.output
+    assert made[0]["texture_size"] == 64
+    one, two = ((tmp_path / name / "policy" / "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+    configs = [(tmp_path / name / "config.yaml").read_text().replace(f"name: {name}", "") for name in ("one", "two")]
+    assert configs[0] == configs[1]
 
-    start, reward = small_policy().save(tmp_path / "start"), ProgressModel("final", size=16).save(tmp_path / "p.safetensors")
+
+def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path, made, files, monkeypatch):
     sizes = ("--steps", 5, "--groups", 2, "--n", 4, "--workers", 2, "--lr", 0.01, "--save-every", 2)
-    arguments = ("--policy", start, "--task", 7, "--reward", reward, *sizes)
-    assert wmrl(tmp_path / "whole", *arguments).exit_code == 0
-    save = state.Checkpoints.save
+    arguments = ("--policy", files[0], "--task", 7, "--reward", files[1], *sizes)
+    assert wmrl("grpo", tmp_path / "whole", *arguments).exit_code == 0
+    step = Trainer._train_step
 
-    def die(self, done, *rest):
-        save(self, done, *rest)
-        if done == 3:
-            raise KeyboardInterrupt
+    def die(self):
+        step(self)
+        if self.step == 3:
+            raise RuntimeError("killed")
 
-    monkeypatch.setattr(state.Checkpoints, "save", die)
-    assert wmrl(tmp_path / "killed", *arguments).exit_code != 0
-    monkeypatch.undo()
-    monkeypatch.setattr(gym, "make", lambda *a, **k: double())
-    assert wmrl(tmp_path / "killed", *arguments, "--resume").exit_code == 0
-    for name in ("policy/model.safetensors", "metrics.jsonl"):
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_train_step", die)
+        assert wmrl("grpo", tmp_path / "killed", *arguments).exit_code != 0
+    assert "holds a run already" in str(wmrl("grpo", tmp_path / "killed", *arguments).exception)
+    result = wmrl("grpo", tmp_path / "killed", *arguments, "--resume")
+    assert result.exit_code == 0, result.output
+    one, two = ((tmp_path / name / "policy" / "model.safetensors").read_bytes() for name in ("whole", "killed"))
+    assert one == two
+    for name in ("rollouts.jsonl", "anchors.jsonl"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
-def test_a_progress_model_pays_and_anchors_are_counted(tmp_path, made):
-    start, reward = small_policy().save(tmp_path / "start"), ProgressModel("final", size=16).save(tmp_path / "p.safetensors")
-    sizes = ("--steps", 2, "--groups", 2, "--n", 3, "--anchors", 1)
-    result = wmrl(tmp_path / "run", "--policy", start, "--task", "move", "--reward", reward, *sizes)
-    assert result.exit_code == 0, result.output
+def test_what_is_not_said_again_at_a_resume_is_as_it_was(tmp_path, made, files):
+    arguments = (tmp_path / "run", "--policy", files[0], "--task", 7, "eval.k=0")
+    assert wmrl("grpo", *arguments, *SIZES, "--epochs", 2).exit_code == 0
+    assert wmrl("grpo", *arguments, "--resume", "--steps", 3).exit_code == 0
+    from wmrl_train.config import load_config
+
+    config = load_config(tmp_path / "run" / "config.yaml")
+    assert (config.train.steps, config.optim.epochs, config.rollout.group_size) == (3, 2, 4)
+    assert len(steps_of(tmp_path / "run")) == 3
+
+
+def test_a_progress_model_pays_and_anchors_are_counted(tmp_path, made, files):
     run = tmp_path / "run"
-    assert lines(run / "metrics.jsonl")[-1]["pairs"] == 2 * 3
+    result = wmrl("grpo", run, "--policy", files[0], "--task", "move", "--reward", files[1], *SIZES, "--anchors", 1)
+    assert result.exit_code == 0, result.output
+    assert steps_of(run)[-1]["anchor/n_pairs"] == 2 * 4
     episodes, pairs = lines(run / "rollouts.jsonl"), lines(run / "anchors.jsonl")
-    assert (len(episodes), len(pairs), sum(e["anchored"] for e in episodes)) == (2 * 2 * 3, 2 * 3, 2 * 3)
+    assert (len(episodes), len(pairs), sum(e["anchored"] for e in episodes)) == (2 * 2 * 4, 2 * 4, 2 * 4)
     assert {e["group"] for e in episodes} == {0, 1, 2, 3}
-    assert all(0 <= e["predicted"] <= 1 for e in episodes)
+    assert {e["propensity"] for e in episodes} == {0.5}
+    assert all(0 <= e["turns"][0]["predicted"] <= 1 for e in episodes)
     page = (run / "report.html").read_text()
     assert "Calibration on the anchors" in page
-    assert "Cost ledger" not in page
     assert "p.safetensors" in page
 
 
-def test_a_reward_model_that_is_down_leaves_the_anchor_groups(tmp_path, made, monkeypatch):
-    from wmrl_envs.errors import InfrastructureError
-    from wmrl_train.agents.vla import grpo
-
-    def fail(*arguments):
-        raise InfrastructureError("no server")
-
-    start, reward = small_policy().save(tmp_path / "start"), ProgressModel("final", size=16).save(tmp_path / "p.safetensors")
-    sizes = ("--groups", 3, "--n", 2, "--anchors", 1, "--reward", reward)
-    monkeypatch.setattr(ProgressModel, "score", fail)
-    result = wmrl(tmp_path / "run", "--policy", start, "--task", "move", "--steps", grpo.PATIENCE - 1, *sizes)
-    assert result.exit_code == 0, result.output
-    assert [m["dropped_groups"] for m in lines(tmp_path / "run" / "metrics.jsonl")] == [2] * (grpo.PATIENCE - 1)
-    assert lines(tmp_path / "run" / "metrics.jsonl")[-1]["pairs"] == 0
-    result = wmrl(tmp_path / "other", "--policy", start, "--task", "move", "--steps", 9, *sizes)
-    assert "no server" in str(result.exception)
-    assert len(lines(tmp_path / "other" / "metrics.jsonl")) == grpo.PATIENCE - 1
+def test_what_cannot_work_leaves_nothing_behind(tmp_path, made, files):
+    arguments = ("--policy", files[0], "--task", 7, *SIZES)
+    for wrong, message in ((("--reward", tmp_path / "no.safetensors"), "not a readable progress model"), (("anchors.lag=1",), "nothing to wait for")):  # fmt: skip
+        result = wmrl("grpo", tmp_path / "run", *arguments, *wrong)
+        assert message in str(result.exception)
+    assert wmrl("grpo", tmp_path / "run", *arguments).exit_code == 0, "the folder can be used"

@@ -36,18 +36,18 @@ def test_sft_writes_a_policy_that_acts_and_continues(data, tmp_path):
 
 
 def test_sft_that_was_killed_goes_on_and_ends_the_same(data, tmp_path, monkeypatch):
-    from wmrl_train.agents.vla import state
+    from wmrl_train.run.fitting import Fitting
 
     arguments = ("--data", data, "--steps", 6, "--batch", 4, "--vq-steps", 5, "--save-every", 2)
     assert wmrl("sft", tmp_path / "whole", *arguments).exit_code == 0
-    save = state.Checkpoints.save
+    save = Fitting.save
 
     def die(self, done, *rest):
         save(self, done, *rest)
         if done == 5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(state.Checkpoints, "save", die)
+    monkeypatch.setattr(Fitting, "save", die)
     assert wmrl("sft", tmp_path / "killed", *arguments).exit_code != 0
     monkeypatch.undo()
     assert "holds a training already: go on with --resume" in str(wmrl("sft", tmp_path / "killed", *arguments).exception)

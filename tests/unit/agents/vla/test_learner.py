@@ -60,7 +60,7 @@ def test_log_probabilities_are_the_policy_s(episodes):
         np.testing.assert_allclose(work.logprobs(row), row.logprobs, atol=1e-5)
 
 
-@pytest.mark.parametrize("override", ["optim.kl_coef=0.5", "optim.entropy_coef=0.5", "optim.clip_low=0.01", "optim.loss=dapo", "optim.loss=dr_grpo",
+@pytest.mark.parametrize("override", ["optim.kl_coef=0.5", "optim.entropy_coef=0.5", "optim.clip_low=0.9", "optim.loss=dapo", "optim.loss=dr_grpo",
                                       "optim.loss=cispo", "optim.max_grad_norm=1e-3", "optim.warmup_steps=9", "optim.epochs=3", "optim.weight_decay=0.5"])  # fmt: skip
 def test_every_setting_of_the_optimizer_changes_what_is_learned(episodes, override):
     policy, good, bad = episodes
@@ -76,11 +76,9 @@ def test_every_setting_of_the_optimizer_changes_what_is_learned(episodes, overri
 
 def test_micro_batches_change_nothing(episodes):
     policy, good, bad = episodes
-    whole, split = copy.deepcopy(policy), copy.deepcopy(policy)
-    learner(whole).update(samples((good, 0.5), (bad, -0.5)))
-    learner(split, "optim.tokens_per_micro_batch=64").update(samples((good, 0.5), (bad, -0.5)))
-    for a, b in zip(whole.model.parameters(), split.model.parameters(), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+    whole = learner(copy.deepcopy(policy)).update(samples((good, 0.5), (bad, -0.5)))
+    split = learner(copy.deepcopy(policy), "optim.tokens_per_micro_batch=64").update(samples((good, 0.5), (bad, -0.5)))
+    assert split == pytest.approx(whole, abs=1e-5)
 
 
 def test_groups_without_spread_are_not_computed_unless_something_is_learned_from_them(episodes):

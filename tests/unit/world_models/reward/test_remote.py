@@ -211,22 +211,23 @@ def test_an_address_in_use_is_refused(served):
         make_server(MeanBrightness(), port=port)
 
 
-def test_grpo_of_a_robot_policy_is_paid_by_the_server(served):
-    """One step on the double of LIBERO: every look goes over the wire, anchors bring the pairs."""
+def test_groups_of_robots_are_scored_by_the_server(served):
+    """On the double of LIBERO: every look goes over the wire in one request a step."""
     pytest.importorskip("torch")
-    from tests.unit.agents.vla.test_grpo import ColourDouble, small_policy
+    from tests.unit.agents.vla.doubles import simulators, small_policy
     from wmrl_envs.correction import Corrector
-    from wmrl_train.agents.vla.grpo import VLAGrpoConfig, train_grpo
+    from wmrl_train.agents.vla.roller import RobotRoller
+    from wmrl_train.config import load_config
+    from wmrl_train.episodes.records import GroupPlan
 
     model, url = served
-    corrector = Corrector(min_pairs=4)
-    config = VLAGrpoConfig(steps=1, groups=2, n=4, anchors=1)
-    (record,) = train_grpo(
-        small_policy(), [ColourDouble()], config, world_model=RemoteRewardModel(url, form="final"), corrector=corrector
-    )
+    config, paid = load_config("libero", ["rollout.group_size=4"]), RemoteRewardModel(url, form="final")
+    roller = RobotRoller(small_policy(), simulators(), paid, {"colour": (0, 1)}, config, Corrector())
+    groups = roller.collect([GroupPlan(0, 0, "colour", 1, True), GroupPlan(1, 0, "colour", 2, False)])
     assert model.calls == 1
-    assert record["predicted"] == pytest.approx(85 / 255, abs=1e-3)  # the mean brightness of a picture of one colour
-    assert record["pairs"] == 4
+    for turn in (turn for group in groups for t in group.trajectories for turn in t.turns):
+        assert turn.predicted == pytest.approx(85 / 255, abs=1e-3)  # the mean brightness of a picture of one colour
+    assert [len(group.pairs()) for group in groups] == [4, 0]
 
 
 def test_the_command_serves_a_checkpoint_in_a_process_of_its_own(tmp_path):
