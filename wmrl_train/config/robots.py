@@ -28,6 +28,8 @@ NO_EFFECT = {
     "rollout.generation_workers": "as many looks are sampled together as there are simulators (libero.simulators)",
     "rollout.prediction_workers": "the episodes of a step are scored in one call",
     "anchors.lag": "an anchor group is simulated like every other group, so there is nothing to wait for",
+    "anchors.when": "an episode of a robot reads no feedback of its score, so both are the same",
+    "anchors.memory": "no two episodes are the same program",
     "estimate": "no wall clock of robots is estimated from seconds a program",
 }
 _CORRECTION = "without libero.reward nothing is predicted, so there is nothing to correct"

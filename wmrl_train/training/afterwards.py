@@ -16,7 +16,7 @@ from wmrl_envs.errors import InvalidInput
 from wmrl_train.config import Config
 from wmrl_train.episodes.records import Group, GroupPlan, Trajectory, Turn
 from wmrl_train.episodes.seeds import seed_of
-from wmrl_train.training.parts import Recalling
+from wmrl_train.training.parts import Executing
 
 
 class Afterwards:
@@ -31,7 +31,7 @@ class Afterwards:
         self.config, self.anchors = config, config.anchors
         self.inside = self.anchors.place != "groups"
         self.active = self.inside or self.anchors.when == "after"
-        if self.active and not isinstance(roller, Recalling):
+        if self.active and not isinstance(roller, Executing):
             raise InvalidInput(
                 f"anchors.place={self.anchors.place!r}, anchors.when={self.anchors.when!r}: {type(roller).__name__} cannot execute what "
                 "it has rolled out; set place to groups and when to during."
@@ -55,7 +55,7 @@ class Afterwards:
         """Execute what is to be executed of the finished groups; `plans`: what was drawn for them."""
         if not self.active:
             return
-        assert isinstance(self._roller, Recalling)
+        assert isinstance(self._roller, Executing)
         drawn = {plan.id: plan for plan in plans}
         usable = [group for group in groups if group.failure is None]
         if self.inside:
@@ -97,6 +97,6 @@ class Afterwards:
 
 
 def _best_turn(trajectory: Trajectory) -> Turn | None:
-    """The turn with the highest prediction of those with a program; the first of equals."""
-    written = [turn for turn in trajectory.turns if turn.problem is None and turn.code]
+    """The turn with the highest prediction of those with something to execute; the first of equals."""
+    written = [turn for turn in trajectory.turns if turn.problem is None and (turn.code or turn.steps)]
     return max(written, key=lambda turn: float(turn.calibrated or 0.0)) if written else None

@@ -58,13 +58,18 @@ class Deferring(Roller, Protocol):
 
 
 @runtime_checkable
-class Recalling(Roller, Protocol):
-    """A roller that executes programs: it remembers what was executed, and can execute more once a group is finished."""
-
-    oracle: OutcomeOracle
+class Executing(Roller, Protocol):
+    """A roller that can execute more once a group is finished (`anchors.place`, `anchors.when`)."""
 
     def execute(self, chosen: Sequence[tuple[Group, Turn]]) -> None:
-        """Execute programs of finished groups; their turns get the truth, a failure of ours is their group's."""
+        """Execute turns of finished groups: they get the truth, a failure of ours is their group's."""
+
+
+@runtime_checkable
+class Recalling(Executing, Protocol):
+    """A roller that executes programs, and remembers what was executed."""
+
+    oracle: OutcomeOracle
 
 
 class Learner(Protocol):

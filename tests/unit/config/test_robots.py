@@ -10,7 +10,8 @@ from wmrl_train.training.estimate import estimate
 WORKS = [
     "correction.debias=false", "correction.denoise=false", "correction.min_pairs=20", "correction.refit_every=8", "correction.levels=5",
     "correction.direction=regression", "correction.w_max=2", "correction.fusion=cv", "correction.prequential=false",
-    "correction.on_alarm=act", "correction.scale=std", "anchors.fraction=0.5", "anchors.min_groups=2", "rollout.groups=2",
+    "correction.window=64", "correction.per_task=true", "correction.two_stage=true", "anchors.place=members", "anchors.random_share=0.5",
+    "anchors.stratify=true", "correction.on_alarm=act", "correction.scale=std", "anchors.fraction=0.5", "anchors.min_groups=2", "rollout.groups=2",
     "rollout.group_size=4", "rollout.temperature=1.3", "rollout.retries=0", "eval.k=0", "eval.every=5", "eval.temperature=1.0",
     "eval.held_out=false", "optim.lr=1e-3", "optim.kl_coef=0.1", "optim.entropy_coef=0.1", "optim.epochs=4", "optim.clip_low=0.1",
     "optim.clip_high=0.5", "optim.max_grad_norm=0.1", "optim.warmup_steps=3", "optim.weight_decay=0.1", "optim.loss=dr_grpo",
@@ -18,7 +19,7 @@ WORKS = [
     "tracking.trackers=[tensorboard]", "run.threads=1", "libero.options={texture_size: 64}", "libero.task=[0, 8]",
 ]  # fmt: skip
 REFUSED = {
-    "anchors.lag=2": "simulated like every other", "rollout.max_new_tokens=10": "quantizer", "rollout.max_context=9000": "begins anew",
+    "anchors.lag=2": "simulated like every other", "anchors.when=after": "reads no feedback", "anchors.memory=false": "same program", "rollout.max_new_tokens=10": "quantizer", "rollout.max_context=9000": "begins anew",
     "rollout.batch_size=8": "libero.simulators", "rollout.generation_workers=2": "libero.simulators",
     "rollout.prediction_workers=2": "one call", "tasks.max_turns=2": "libero.task", "execution.timeout_s=3": "libero",
     "world_model.kind=simulator": "libero.reward", "policy.dtype=bfloat16": "float32", "policy.lora={r: 4}": "trained whole",

@@ -116,6 +116,19 @@ def test_every_fusion_rule_trains_robots(tmp_path, fusion):
     work.close()
 
 
+@pytest.mark.parametrize("place", ["members", "favourites"])
+def test_members_inside_groups_can_be_paid_by_the_simulator(tmp_path, place):
+    work = trainer(tmp_path, f"anchors.place={place}", reward_model=Biased())
+    work.run()
+    work.close()
+    for group in range(4 * 4):
+        members = [r for r in work.run_dir.read("rollouts.jsonl") if r["group"] == group]
+        assert [r["turns"][0]["picked"] is not None for r in members].count(True) == 1, "a quarter of four"
+        for record in members:
+            (turn,) = record["turns"]
+            assert turn["true"] == (turn["raw_score"] if turn["picked"] else None)
+
+
 def test_an_alarm_of_the_audit_acts_on_robots(tmp_path):
     """A reward model that is honest, and then pays what fails."""
 
