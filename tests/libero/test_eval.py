@@ -32,6 +32,8 @@ def test_the_command_evaluates_in_the_simulator(tmp_path):
         "64",
         "--videos",
         "1",
+        "--workers",
+        "2",
     ]
     result = CliRunner().invoke(
         app, ["eval", "--env", "LIBERO-Long-v0", "--agent", f"python:{__name__}:still", "--out", str(out), *options]

@@ -48,6 +48,7 @@ def test_two_steps_of_the_demo(tmp_path):
     assert result["ledger"]["executions_avoided"] == 8
     assert 0 <= result["before"]["train"]["avg"] <= 1
     assert result["after"]["train"]["executions"] == 2
+    assert sum(result["after"]["train"]["statuses"].values()) == 2
     assert write_report(config.run_dir).stat().st_size > 50_000
 
 

@@ -77,10 +77,10 @@ class Threads(Here):
             return jobs
         return [self._pool.submit(self._timed, function, item) for item in items]
 
-    def close(self) -> None:
-        """Cancel what is pending, wait for what runs."""
+    def close(self, wait: bool = True) -> None:
+        """Cancel what is pending, and wait for what runs unless somebody else ends that."""
         if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _short(self) -> bool:
         """Whether most of the latest jobs were short (a wait for the processor now and then is not theirs)."""

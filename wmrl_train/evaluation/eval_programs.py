@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -173,33 +173,38 @@ def show(result: EvalResult, report: dict[str, Any], as_json: bool, title: str, 
         sys.stdout.write(json.dumps(report) + "\n")
         return
     console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(rich_table(result.table, title, k))
+    console.print(rich_table(result.table, title, k, console.width))
     if result.relative_gap is not None:
         console.print(f"relative performance gap: {result.relative_gap:.3f}")
 
 
-def rich_table(table: Table, title: str, k: int) -> RichTable:
-    """Percent, as reports have it; the last column counts the programs that did not end well."""
+def rich_table(table: Table, title: str, k: int, width: int = 140) -> RichTable:
+    """Percent, as reports have it; "failed programs" counts those that did not end well. A narrow terminal has fewer columns."""
+    heads = ["task", f"avg@{k}", f"{table.confidence:.0%} interval", f"best@{k}", f"all@{k}", "valid", "episodes", "not scored",
+             "failed programs"]  # fmt: skip
+    shown = [i for i in range(len(heads)) if width >= _FROM_WIDTH.get(i, 0)]
     view = RichTable(title=title, title_justify="left")
-    view.add_column("task", overflow="fold")
-    for name in (f"avg@{k}", f"{table.confidence:.0%} interval", f"best@{k}", f"all@{k}", "valid", "episodes", "not scored"):
-        view.add_column(name, justify="right")
-    view.add_column("programs that failed")
+    for i in shown:
+        right = 0 < i < len(heads) - 1
+        view.add_column(heads[i], justify="right" if right else "left", no_wrap=right, overflow="fold")
     for row in table.tasks:
-        view.add_row(*_cells(row))
+        view.add_row(*_cells(row, shown))
     view.add_section()
     for row in table.categories:
-        view.add_row(*_cells(row, f"{row.name} ({row.tasks} tasks)"), style="bold")
+        view.add_row(*_cells(row, shown, f"{row.name} ({row.tasks} tasks)"), style="bold")
     view.add_section()
-    view.add_row(*_cells(table.overall, "mean of categories"), style="bold green")
+    view.add_row(*_cells(table.overall, shown, "mean of categories"), style="bold green")
     return view
 
 
-def _cells(row: Row, name: str | None = None) -> list[str]:
+_FROM_WIDTH = {3: 90, 4: 90, 6: 100, 7: 110, 8: 120}  # columns by number: characters of the terminal from which they are shown
+
+
+def _cells(row: Row, shown: Sequence[int], name: str | None = None) -> list[str]:
     def percent(value: float) -> str:
         return "-" if value != value else f"{100 * value:.1f}"
 
-    return [
+    cells = [
         name or row.name,
         percent(row.avg),
         "-" if row.low != row.low else f"{percent(row.low)} - {percent(row.high)}",
@@ -210,3 +215,4 @@ def _cells(row: Row, name: str | None = None) -> list[str]:
         str(row.failed) if row.failed else "",
         ", ".join(f"{count} {status}" for status, count in row.statuses.items() if status != "ok"),
     ]
+    return [cells[i] for i in shown]

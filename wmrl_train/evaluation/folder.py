@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from wmrl_envs.errors import InfrastructureError, InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidInput, WmrlError
 from wmrl_train.config.imported import source_digest
 from wmrl_train.episodes import store
 from wmrl_train.episodes.store import Trajectory, Turn
@@ -68,12 +68,15 @@ def evaluation_folder(
     Raises:
         InvalidInput: it is in use, cannot be written, or holds an evaluation with other settings.
     """
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
     with locked(path):
-        folder = Folder(path, _resume(path, settings, may_change))
         try:
-            yield folder
+            yield Folder(path, _resume(path, settings, may_change))
         except KeyboardInterrupt:
             console.print(f"stopped: what is finished is in {path}; the same command goes on from there")
+            raise
+        except WmrlError:
+            _remove_unused(path, new)
             raise
 
 
@@ -96,6 +99,16 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _remove_unused(path: Path, new: list[Path]) -> None:
+    """A refused evaluation leaves no folders: removes those that were made for it, if it has no episode."""
+    if path in new and not (path / EPISODES).exists():
+        with suppress(OSError):  # somebody else's file lies there
+            for name in (SETTINGS, ".lock"):
+                (path / name).unlink(missing_ok=True)
+            for folder in new:
+                folder.rmdir()
 
 
 def _resume(path: Path, settings: Mapping[str, Any], may_change: Container[str]) -> list[Trajectory]:

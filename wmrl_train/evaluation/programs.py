@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from wmrl_envs.anchoring.lanes import Threads
+from wmrl_envs.anchoring.outcomes import Asked, OutcomeOracle
 from wmrl_envs.engine import Engine
 from wmrl_envs.envs.make import make_env
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.execution.base import Sandbox
+from wmrl_envs.outcome import Execution, Outcome, Solution
 from wmrl_envs.tasks.catalog import report_category
 from wmrl_train.episodes.agent import Agent
 from wmrl_train.episodes.store import Trajectory, Turn
@@ -142,13 +145,15 @@ def evaluate(
             if progress is not None:
                 progress(trajectory)
 
-    executors, drivers = ThreadPoolExecutor(workers), ThreadPoolExecutor(workers if policy.parallel else 1)
+    lane, drivers = Threads(workers), ThreadPoolExecutor(workers if policy.parallel else 1)
+    oracle = OutcomeOracle(None, None, execution=lane)  # every program is executed
     try:
-        for future in as_completed([drivers.submit(_wave, policy, wave, kwargs, seed, executors, finish) for wave in waves]):
+        for future in as_completed([drivers.submit(_wave, policy, wave, kwargs, seed, oracle, finish) for wave in waves]):
             future.result()
     finally:  # on Ctrl-C running programs are not waited for: whoever owns the sandbox closes it
+        oracle.closing = True
         drivers.shutdown(wait=False, cancel_futures=True)
-        executors.shutdown(wait=False, cancel_futures=True)
+        lane.close(wait=False)
     return EvalResult.of(finished.values(), (finished[key] for key in todo), time.perf_counter() - began)
 
 
@@ -157,7 +162,7 @@ def _wave(
     keys: Sequence[tuple[str, int]],
     kwargs: Mapping[str, Any],
     seed: int,
-    executors: ThreadPoolExecutor,
+    oracle: OutcomeOracle,
     finish: Callable[[Trajectory], None],
 ) -> None:
     """Episodes that take their turns together: one call of the policy a turn, their programs executed in parallel."""
@@ -169,12 +174,13 @@ def _wave(
             answers = [None] * len(live)
             for episode in live:
                 episode.trajectory.failure = str(error)
-        if len(live) == 1:
-            live[0].take_turn(answers[0])
-        else:
-            list(executors.map(_ProgramEpisode.take_turn, live, answers))
-        for episode in live:
+        asked = [episode.ask(answer) for episode, answer in zip(live, answers, strict=True)]
+        graded = iter(oracle.grade([a for a in asked if a is not None]))
+        for episode, question in zip(live, asked, strict=True):
+            if question is not None:
+                episode.take(next(graded).execution)
             if episode.over:
+                episode.env.close()
                 finish(episode.trajectory)
         live = [e for e in live if not e.over]
 
@@ -189,22 +195,27 @@ class _ProgramEpisode(OpenEpisode):
         super().__init__(self.env.context(), [observation], own_seed)
         self.trajectory = Trajectory(task, report_category(task, self.context.category), repeat, own_seed)
         self.over = False
+        self._execution: Execution | None = None
 
-    def take_turn(self, answer: str | None) -> None:
+    def ask(self, answer: str | None) -> Asked | None:
+        """The program to be executed; None ends the episode."""
         if answer is None:
             self.over = True
-        else:
-            self._step(answer)
-        if self.over:
-            self.env.close()
+            return None
+        self.answers.append(answer)
+        return Asked(self.env.propose(answer), self.context, self._execute, anchored=True)
 
-    def _step(self, answer: str) -> None:
-        outcome, execution = self.env.run(self.env.propose(answer))
+    def take(self, outcome: Outcome) -> None:
+        """What became of the program."""
         observation, _, terminated, truncated, info = self.env.observe(outcome)
         self.over = terminated or truncated
-        self.trajectory.turns.append(Turn.of(answer, outcome, execution, observation, info["wmrl"].get("relative_gap")))
+        gap = info["wmrl"].get("relative_gap")
+        self.trajectory.turns.append(Turn.of(self.answers[-1], outcome, self._execution, observation, gap))
         if outcome.is_infra_error:
             self.trajectory.failure = outcome.error or "a failure of the sandbox"
-        self.answers.append(answer)
         self.observations.append(observation)
         self.context = self.env.context()
+
+    def _execute(self, solution: Solution) -> Outcome:
+        outcome, self._execution = self.env.run(solution)
+        return outcome

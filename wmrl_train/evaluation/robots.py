@@ -25,6 +25,7 @@ def evaluate_robot(
     starts: Sequence[tuple[int, int]],
     *,
     workers: int = 1,
+    retries: int = 1,
     on_episode: Callable[[Trajectory, Pictures], None] | None = None,
 ) -> list[Trajectory]:
     """One episode of a policy (observation -> actions (k, 7)) from each (initial state, repeat), in the order they end.
@@ -34,12 +35,13 @@ def evaluate_robot(
         make: makes a `LiberoLongEnv` of the task.
         starts: pairs of an initial state's index and a repeat's number.
         workers: environments that simulate at once; only 1 for a policy whose episodes run one after the other.
+        retries: times an episode that the simulator lost is begun again, after the others.
         on_episode: called with each episode and its pictures, from one thread at a time.
 
     Raises:
         InvalidInput: the policy's answer is no action.
     """
-    waiting = list(starts)
+    waiting = [(start, retries) for start in starts]
     found: list[Trajectory] = []
     live: list[_RobotEpisode] = []
     sequential = policy.together == 1 and not policy.parallel
@@ -59,6 +61,10 @@ def evaluate_robot(
             for episode in [e for e in live if e.over]:
                 live.remove(episode)
                 free.append(episode.env)
+                if episode.failure is not None and episode.retries > 0:
+                    log.warning("an episode is begun again: %s", episode.failure)
+                    waiting.append((episode.start, episode.retries - 1))
+                    continue
                 found.append(episode.record())
                 if on_episode:
                     on_episode(found[-1], episode.pictures())
@@ -68,15 +74,14 @@ def evaluate_robot(
 class _RobotEpisode(OpenEpisode):
     """An episode with its environment."""
 
-    def __init__(self, env: Any, init_state: int, repeat: int):
-        self.env, self.start = env, (int(init_state), repeat)
+    def __init__(self, env: Any, start: tuple[int, int], retries: int):
+        self.env, self.start, self.retries = env, (int(start[0]), start[1]), retries
         self.over, self.success, self.steps, self.wall_s = False, False, 0, 0.0
         self.failure: str | None = None
         super().__init__(env.unwrapped.context(), [], seed=0)
         try:
-            self.observations.append(env.reset(options={"init_state": init_state})[0])
+            self.observations.append(env.reset(options={"init_state": self.start[0]})[0])
         except InfrastructureError as error:
-            log.warning("reset failed: %s", error)
             self.over, self.failure = True, str(error)
 
     def step(self, action: Any) -> None:

@@ -86,7 +86,11 @@ class Progress:
                 scores = ", ".join(
                     f"{name} {_number(table[key])}" for name, key in (("avg@k", "avg"), ("best@k", "best"), ("valid", "valid"))
                 )
-                self.note(f"  step {step}, {split}: {scores}")
+                failed = {status: n for status, n in table.get("statuses", {}).items() if status != "ok"}
+                ended = (
+                    "; programs that failed: " + ", ".join(f"{n} {status}" for status, n in failed.items()) if failed else ""
+                )
+                self.note(f"  step {step}, {split}: {scores}{ended}")
 
     def _view(self) -> Group:
         table = Table(expand=False)

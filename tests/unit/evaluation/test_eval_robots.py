@@ -23,10 +23,10 @@ def wmrl(*arguments):
 
 
 class Stove:
-    """What the doubles of the simulator share: how many episodes began, and which of them (by number) is lost."""
+    """What the doubles of the simulator share: how many episodes began, and which of them (by number) are lost."""
 
     def __init__(self):
-        self.episodes, self.lost, self.made, self.closed, self.wait = 0, 3, [], 0, threading.Event()
+        self.episodes, self.lost, self.made, self.closed, self.wait = 0, (), [], 0, threading.Event()
         self.wait.set()
 
 
@@ -42,7 +42,7 @@ class StoveDouble:
     def reset(self, options):
         self.index = options["init_state"]
         self.shared.episodes += 1
-        self.lost = self.shared.episodes == self.shared.lost
+        self.lost = self.shared.episodes in self.shared.lost
         return {"image": np.zeros((4, 4, 3), np.uint8), "index": self.index}, {}
 
     def step(self, action):
@@ -76,7 +76,6 @@ STILL = CallableRobot(still)
 
 # ---- one folder -----------------------------------------------------------------------------------------------------
 def test_two_evaluations_on_one_folder_cannot_run_at_once_and_no_episode_counts_twice(stove, tmp_path):
-    stove.lost = 0
     stove.wait.clear()
     ended = []
 
@@ -100,7 +99,6 @@ def test_two_evaluations_on_one_folder_cannot_run_at_once_and_no_episode_counts_
 
 
 def test_an_episode_that_stands_in_the_folder_twice_counts_once(stove, tmp_path):
-    stove.lost = 0
     evaluate(STILL, RobotEval(tasks=(0,)), tmp_path)
     file = tmp_path / "trajectories.jsonl"
     file.write_text(file.read_text() * 2)
@@ -108,12 +106,20 @@ def test_an_episode_that_stands_in_the_folder_twice_counts_once(stove, tmp_path)
     assert (report.rates["overall"].episodes, report.statuses, stove.episodes) == (3, {"ok": 3}, 3)
 
 
+def test_an_episode_that_the_simulator_loses_is_begun_again_after_the_others(tmp_path, stove):
+    stove.lost = (1,)
+    report = evaluate(STILL, RobotEval(tasks=(0,)), tmp_path)
+    assert (stove.episodes, report.statuses) == (4, {"ok": 3})
+    assert [t.init_state for t in read_episodes(tmp_path)] == [1, 20, 0]
+
+
 def test_an_evaluation_is_continued_and_lost_episodes_are_run_again(tmp_path, stove):
+    stove.lost = (3, 7)  # an episode and its repetition
     settings = RobotEval(tasks=(0,), repeats=2, videos=1)
     first = evaluate(STILL, settings, tmp_path)
     assert (first.infra_failures, first.statuses) == (1, {"ok": 5, "infra_error": 1})
     second = evaluate(STILL, settings, tmp_path)
-    assert stove.episodes == 7  # only the lost one again
+    assert stove.episodes == 8  # only the lost one again
     assert (str(second.rates["seen"])[:4], second.rates["unseen"].successes, second.infra_failures) == ("50.0", 1, 0)
     assert (second.rates["best@2"].successes, second.rates["all@2"].episodes) == (2, 3)
     table = json.loads((tmp_path / "table.json").read_text())
@@ -126,7 +132,6 @@ def test_an_evaluation_is_continued_and_lost_episodes_are_run_again(tmp_path, st
 
 
 def test_copies_of_an_episode_do_not_narrow_an_interval(tmp_path, stove):
-    stove.lost = 0
     once = evaluate(STILL, RobotEval(tasks=(0,)), tmp_path / "once")
     eight = evaluate(STILL, RobotEval(tasks=(0,), repeats=8), tmp_path / "eight")
     assert (once.copies, eight.copies, stove.episodes) == (False, True, 3 + 24)
@@ -134,7 +139,6 @@ def test_copies_of_an_episode_do_not_narrow_an_interval(tmp_path, stove):
 
 
 def test_a_folder_of_an_earlier_version_is_continued(tmp_path, stove):
-    stove.lost = 0
     lines = [{"task": "stove", "init_state": 0, "repeat": 0, "success": True, "steps": 5, "infra": False}]
     lines += [{"task": "stove", "init_state": 1, "repeat": 0, "success": False, "steps": 5, "infra": True}]
     (tmp_path / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"task": "sto')
@@ -205,7 +209,7 @@ class Together:
 
 
 def test_a_policy_that_takes_batches_acts_in_several_environments_at_once(tmp_path, stove):
-    stove.lost, policy = 0, Together()
+    policy = Together()
     report = evaluate(GreedyRobot(policy), RobotEval("a", tasks=(0,), workers=2), tmp_path)
     assert sorted(map(sorted, policy.calls)) == [[0, 1], [20]]
     assert (len(stove.made), stove.closed, report.rates["overall"].successes) == (2, 2, 2)
@@ -226,7 +230,7 @@ class Queue:
 
 
 def test_an_agent_with_reset_is_told_of_every_episode_and_acts_in_one_at_a_time(tmp_path, stove):
-    stove.lost, agent = 0, Queue()
+    agent = Queue()
     evaluate(CallableRobot(agent), RobotEval("a", tasks=(0,), workers=2), tmp_path)
     assert (agent.resets, len(stove.made)) == (3, 1)
 
@@ -246,6 +250,7 @@ def test_an_agent_that_raises_is_named_with_file_and_line_and_no_environment_sta
 
 # ---- the command ----------------------------------------------------------------------------------------------------
 def test_the_command_evaluates_reports_and_goes_on(stove, tmp_path):
+    stove.lost = (3, 4)
     arguments = ("eval", "--env", "LIBERO-Long-v0", "--agent", AGENT, "--out", tmp_path / "e")
     result = wmrl(*arguments)
     assert result.exit_code == 0, result.output
@@ -262,7 +267,7 @@ def test_the_command_evaluates_reports_and_goes_on(stove, tmp_path):
     )
     assert report["repeats_are_copies"]
     assert "2 of 6 episodes are there already" in " ".join(result.stderr.split())
-    assert stove.episodes == 3 + 4  # the third one of all was lost
+    assert stove.episodes == 4 + 4  # the third one of all was lost, and its repetition
     saved = json.loads((tmp_path / "e" / "table.json").read_text())
     assert saved["settings"]["agent"] == AGENT
     assert {"renderer", "gymnasium", "torch"} <= set(saved["versions"])

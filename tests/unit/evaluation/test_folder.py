@@ -1,9 +1,11 @@
 """`wmrl eval` and `wmrl rescore` from the command line; only the sandbox is a test double."""
 
+import io
 import json
 import sys
 
 import pytest
+from rich.console import Console
 
 import wmrl_envs.execution
 from tests.doubles import ObedientSandbox
@@ -11,7 +13,9 @@ from tests.unit.evaluation.conftest import OTHER, SLUG
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train import cli
 from wmrl_train.episodes import store as trajectories
+from wmrl_train.evaluation import eval_programs
 from wmrl_train.evaluation import folder as folders
+from wmrl_train.evaluation.table import aggregate
 
 AGENT = """
 import pathlib
@@ -173,8 +177,9 @@ def test_rescoring_uses_todays_boards_and_changes_nothing_stored(wmrl, agent, do
         (("--agent", "python:json:dumps", "--tasks", SLUG, "--timeout-s", -1), "timeout_s=-1"),
     ],
 )
-def test_a_users_mistake_is_one_sentence_and_exit_code_2(wmrl, arguments, words):
+def test_a_users_mistake_is_one_sentence_and_exit_code_2_and_leaves_no_folder(wmrl, arguments, words, tmp_path):
     code, out, err = wmrl("eval", *arguments)
+    assert not list(tmp_path.iterdir())
     assert (code, out) == (2, "")
     assert words in err
     assert "Traceback" not in err
@@ -230,6 +235,21 @@ def test_a_folder_where_a_file_should_be_is_one_sentence(tmp_path, name):
     (tmp_path / name).mkdir()
     with pytest.raises(InvalidInput, match=f"{name} cannot be"):
         folders._resume(tmp_path, {"agent": "a"}, ())
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 140])
+def test_a_table_shows_whole_numbers_at_any_width(width):
+    class Episode:
+        task, category, score, valid, statuses = "a-task-with-a-long-name", "tabular", 0.4567, True, ("ok", "timeout")
+
+    view = eval_programs.rich_table(aggregate([Episode()] * 3), "agent", 3, width)
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(view)
+    text = console.export_text()
+    assert "45.7" in text
+    assert "45.7 - 45.7" in text
+    assert ("3 timeout" in text) == (width >= 120)
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_no_task_is_not_all_tasks(wmrl):

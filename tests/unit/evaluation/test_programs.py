@@ -105,6 +105,19 @@ def test_a_failing_engine_costs_its_episodes_their_score_and_nothing_else(progra
     assert (result.table.overall.episodes, result.table.overall.failed) == (0, 3)
 
 
+def test_a_failure_of_the_sandbox_is_tried_again(programs, kwargs, box):
+    whole, failures = box.run_job, iter([True, True])
+
+    def shaky(job):
+        if next(failures, False):
+            raise InfrastructureError("the daemon is gone")
+        return whole(job)
+
+    box.run_job = shaky
+    result = evaluate(CallablePolicy(lambda text: programs[SLUG]["perfect"]), [SLUG], 1, workers=1, **kwargs)
+    assert [(t.score, t.failure, t.statuses) for t in result.trajectories] == [(1.0, None, ("ok", "ok"))]
+
+
 def test_a_sandbox_failure_is_no_score(kwargs):
     result = evaluate(CallablePolicy(lambda text: "#infra"), [SLUG], 2, **kwargs)
     assert [(t.score, t.failure, len(t.turns)) for t in result.trajectories] == [(None, "the daemon is gone", 1)] * 2
