@@ -17,7 +17,7 @@ from wmrl_envs.errors import InvalidInput, MissingExtra, WmrlError
 _EXTRA_OF = dict.fromkeys(
     ("torch", "transformers", "accelerate", "peft", "safetensors", "gguf", "matplotlib", "jinja2"), "train"
 ) | dict.fromkeys(("PIL", "pyarrow", "h5py"), "libero")
-_COMMANDS = ("train", "evaluate", "tasks", "sandbox", "warm_start", "fidelity", "demos", "vla", "grpo", "robometer")
+_COMMANDS = ("train", "evaluate", "tasks", "sandbox", "warm_start", "fidelity", "demos", "vla", "grpo", "robometer", "compare")
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)  # a full disk or no permission: also where no file is named
 
