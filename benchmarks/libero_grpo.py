@@ -5,8 +5,8 @@
 1. Demonstrations by a hesitant script: every 8 steps it turns the knob at another speed, drawn from `--yaw` (negative: back), and it
    succeeds in some of its attempts. A policy that imitates it is middling too.
 2. For each seed, SFT of a small policy on all attempts, and a progress model fitted to the successes and the failures.
-3. GRPO from that policy: `sparse` (success of every group), `dense` (the progress model alone), `corrected` (the progress model,
-   one anchor group a step, both corrections).
+3. GRPO from that policy with the one trainer, a run directory each: `sparse` (success of every group), `dense` (the progress model
+   alone), `corrected` (the progress model, one anchor group a step, both corrections).
 Success is that of sampled and of greedy episodes from unseen initial states, before and after, with 95 % Wilson intervals pooled
 over seeds. Pictures are small, textures shrunken, the arm and the walls not drawn: a statement about the method at this scale,
 not about LIBERO. What is finished is kept in `--work`, and a second call goes on from there.
@@ -25,26 +25,31 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 
-from wmrl_envs.correction import Corrector
 from wmrl_envs.envs.libero import controllers
 from wmrl_envs.envs.libero.catalog import TRAIN_STATES
-from wmrl_train.agents.vla.data.demonstrations import record
+from wmrl_train.agents.vla.data.demonstrations import Demonstration, record
 from wmrl_train.agents.vla.data.lerobot import LeRobotWriter, read_lerobot
-from wmrl_train.agents.vla.data.record import Demonstration
-from wmrl_train.agents.vla.grpo import VLAGrpoConfig, train_grpo
 from wmrl_train.agents.vla.imitate import new_policy, train
 from wmrl_train.agents.vla.model import MiniVLAConfig, small_config
+from wmrl_train.agents.vla.play import Simulators, Start, play
 from wmrl_train.agents.vla.policy import VLAPolicy
 from wmrl_train.agents.vla.progress import ProgressModel
-from wmrl_train.agents.vla.rollout import Trajectory, rollouts
 from wmrl_train.agents.vla.vision import ViTConfig
 from wmrl_train.agents.vla.vq import VQConfig
+from wmrl_train.config import Config, load_config
 from wmrl_train.evaluation.rates import Rate, versions
+from wmrl_train.run import checkpoint
+from wmrl_train.run.progress import Progress
+from wmrl_train.run.rundir import RunDirectory
+from wmrl_train.training.robots import robot_parts
+from wmrl_train.training.trainer import Trainer
 
 MAX_STEPS = 40  # turning without hesitation takes 24
 ARMS = {"sparse": None, "dense": 0, "corrected": 1}  # anchor groups a step; None: every group, and no world model
+TASK = controllers.stove_task().name
+KEPT = ("step", "rollout/success", "reward/predicted", "reward/calibrated", "reward/executed", "groups/zero_range", "groups/dropped",
+        "anchor/rho", "anchor/n_pairs", "rollout/steps", "policy/loss", "time/step_s")  # fmt: skip  # of a step's metrics
 
 
 def hesitant(yaw: tuple[float, float], seed: int) -> Callable[[controllers.View], controllers.Controller]:
@@ -93,18 +98,53 @@ def network() -> MiniVLAConfig:
     )
 
 
-def episodes(
-    policy: VLAPolicy, envs: list[gym.Env], starts: list[int], seed: int, temperature: float = 1.0
-) -> list[Trajectory]:
-    """One episode from each start that was not lost to the simulator."""
-    generator = torch.Generator().manual_seed(seed)
-    return [t for t in rollouts(policy, envs, starts, temperature=temperature, generator=generator) if not t.infra]
+def success(policy: VLAPolicy, simulators: Simulators, starts: list[int], seed: int) -> dict[str, list[int]]:
+    """[successes, episodes] of sampled and of greedy episodes, one from each start; those lost to the simulator are left out."""
+    found = {}
+    for kind, temperature in (("sampled", 1.0), ("greedy", 0.0)):
+        wanted = [Start(TASK, index, 1000 * seed + index) for index in starts]
+        kept = [p for p in play(policy, simulators, wanted, temperature=temperature) if p.lost is None]
+        found[kind] = [sum(p.success for p in kept), len(kept)]
+    return found
 
 
-def success(policy: VLAPolicy, envs: list[gym.Env], starts: list[int], seed: int) -> dict[str, list[int]]:
-    """[successes, episodes] of sampled and of greedy episodes."""
-    kinds = {"sampled": episodes(policy, envs, starts, seed), "greedy": episodes(policy, envs, starts, seed, temperature=0.0)}
-    return {kind: [sum(t.success for t in found), len(found)] for kind, found in kinds.items()}
+def settings(a: argparse.Namespace, seed: int, arm: str) -> Config:
+    """Of one run."""
+    anchors, groups = ARMS[arm], a.groups
+    reward = a.work / f"seed{seed}" / "progress.safetensors"
+    chosen = [f"anchors.fraction={anchors / groups}", f"anchors.min_groups={anchors}", f"libero.reward={reward}"] if anchors is not None else ["libero.reward=null"]  # fmt: skip
+    if arm == "dense":
+        chosen += ["correction.debias=false", "correction.denoise=false"]
+    if arm == "corrected":
+        chosen += [f"correction.min_pairs={2 * a.n}", f"correction.refit_every={a.n}"]
+    return load_config("libero", [
+        f"run.dir={a.work / f'seed{seed}'}", f"run.name={arm}", f"run.seed={seed}", f"train.steps={a.steps}", "train.save_every=4",
+        f"libero.suite={controllers.stove_task().suite}", f"libero.task={controllers.stove_task().index}", f"libero.simulators={a.workers}",
+        f"libero.max_steps={MAX_STEPS}", f"policy.model={a.work / f'seed{seed}'}", "policy.device=cpu", f"rollout.groups={groups}",
+        f"rollout.group_size={a.n}", f"optim.lr={a.lr}", f"optim.epochs={a.epochs}", f"optim.clip_low={a.clip}",
+        f"optim.clip_high={a.clip}", "eval.k=0", *chosen,
+    ])  # fmt: skip
+
+
+def grpo(config: Config, folder: Path, simulators: Simulators, seed: int, unseen: list[int]) -> dict[str, Any]:
+    """Train the policy of `folder`, or go on where a killed run stopped; its success, and the metrics of its steps."""
+    run = RunDirectory(config.run_dir)
+    run.acquire()
+    policy, reward = VLAPolicy.load(folder), config.libero.reward
+    parts = robot_parts(policy, simulators, None if reward is None else ProgressModel.load(reward), {TASK: range(TRAIN_STATES)})
+    trainer = Trainer(config, parts, run, Progress(config.train.steps, config.run.name))
+    try:
+        if checkpoint.checkpoints(run.checkpoints):
+            trainer.load(checkpoint.latest(run.checkpoints))
+        else:
+            run.truncate({})
+        run.config_file.write_text(config.to_yaml())
+        trainer.run()
+        curve = [{key: r[key] for key in KEPT if key in r} for r in run.read("metrics.jsonl")]
+        return {"success": success(policy, simulators, unseen, seed), "curve": curve}
+    finally:
+        trainer.close()  # the simulators too
+        run.release()
 
 
 class Clock:
@@ -134,7 +174,10 @@ def run(a: argparse.Namespace) -> list[dict[str, Any]]:
         clock.say(f"{TRAIN_STATES + a.eval} starts")
     shown = demonstrations(a.work, a.demos, tuple(a.yaw))
     clock.say(f"the script succeeds in {sum(d.success for d in shown)} of {len(shown)} attempts")
-    envs = [make(a.work / "starts.npz") for _ in range(a.workers)]
+
+    def simulators() -> Simulators:
+        return Simulators(lambda task: make(a.work / "starts.npz"), a.workers)
+
     unseen = list(range(TRAIN_STATES, TRAIN_STATES + a.eval))
     for seed in range(a.seeds):
         folder, began = a.work / f"seed{seed}", time.perf_counter()
@@ -148,31 +191,20 @@ def run(a: argparse.Namespace) -> list[dict[str, Any]]:
             progress.save(folder / "progress.safetensors")
             clock.say(f"seed {seed}: SFT")
         if not any(e["seed"] == seed and e["arm"] == "sft" for e in done):
-            found = success(VLAPolicy.load(folder), envs, unseen, seed)
+            pool = simulators()
+            found = success(VLAPolicy.load(folder), pool, unseen, seed)
+            pool.close()
             note({"seed": seed, "arm": "sft", "success": found, "wall_s": time.perf_counter() - began})
-        for arm, anchors in ARMS.items():
+        for arm in ARMS:
             if any(e["seed"] == seed and e["arm"] == arm for e in done):
                 continue
-            policy, began = VLAPolicy.load(folder), time.perf_counter()
-            config = VLAGrpoConfig(
-                a.steps, a.groups, a.n, anchors, a.lr, epochs=a.epochs, clip_low=a.clip, clip_high=a.clip, seed=seed
-            )
-            curve = train_grpo(
-                policy,
-                envs,
-                config,
-                world_model=None if arm == "sparse" else ProgressModel.load(folder / "progress.safetensors"),
-                corrector=Corrector(min_pairs=2 * a.n, refit_every=a.n) if arm == "corrected" else None,
-                on_step=lambda r: clock.say(json.dumps({k: round(v, 3) for k, v in r.items()})),
-            )
-            found = success(policy, envs, unseen, seed)
-            note({"seed": seed, "arm": arm, "success": found, "wall_s": time.perf_counter() - began, "curve": curve})
-    for env in envs:
-        env.close()
+            began = time.perf_counter()
+            result = grpo(settings(a, seed, arm), folder, simulators(), seed, unseen)
+            note({"seed": seed, "arm": arm, "wall_s": time.perf_counter() - began} | result)
     return done
 
 
-def report(entries: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:
+def report(entries: list[dict[str, Any]], arguments: dict[str, Any]) -> dict[str, Any]:
     """Success of each arm pooled over seeds, and everything behind it."""
     pooled: dict[str, Any] = {}
     for arm in ("sft", *ARMS):
@@ -185,7 +217,7 @@ def report(entries: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str,
         print(f"{arm:>10}: " + ", ".join(f"{kind} {rate}" for kind, rate in rates.items()))
     wall_s = sum(e["wall_s"] for e in entries)
     machine = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "wall_s": wall_s}
-    return {"settings": settings, "success": pooled, "machine": machine, "versions": versions(), "runs": entries}
+    return {"settings": arguments, "success": pooled, "machine": machine, "versions": versions(), "runs": entries}
 
 
 def main() -> None:
@@ -207,8 +239,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/libero-grpo"))
     parser.add_argument("--json", type=Path)
     a = parser.parse_args()
-    settings = {k: v for k, v in vars(a).items() if k not in ("json", "work")}
-    result = report(run(a), settings)
+    result = report(run(a), {k: v for k, v in vars(a).items() if k not in ("json", "work")})
     if a.json:
         a.json.write_text(json.dumps(result, indent=1))
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import wmrl_envs  # noqa: F401  (registers LIBERO-Long-v0)
 from wmrl_envs.envs.libero import controllers
-from wmrl_train.agents.vla.data.record import record
+from wmrl_train.agents.vla.data.demonstrations import record
 from wmrl_train.agents.vla.imitate import new_policy, train
 from wmrl_train.agents.vla.progress import ProgressModel
 from wmrl_train.config import load_config
