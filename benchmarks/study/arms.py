@@ -51,6 +51,26 @@ STRUCTURED: dict[str, list[str]] = {
 } | {"planted-wmrl-act": [*PLANTED, "correction.on_alarm=act"], "honest-wmrl-act": ["correction.on_alarm=act"]}
 """The same arms with a world model that scores programs with a dummy estimator at 0.9, and what the reactions cost without one."""
 
+PLAIN = ["correction.debias=false", "correction.denoise=false"]
+FAVOURITES = ["anchors.place=favourites", "anchors.random_share=0", *PLAIN]
+PLACEMENT: dict[str, list[str]] = {
+    "real": REAL,
+    "mixture": PLAIN,
+    "wmrl": [],
+    "wmrl-auto-map": ["correction.direction=auto"],
+    "favourites": FAVOURITES,
+    "favourites-checked": ["anchors.place=favourites", "correction.direction=auto"],
+    "members": ["anchors.place=members", *PLAIN],
+    "members-dr": ["anchors.place=members", "correction.debias=false", "correction.fusion=dr"],
+    "favourites-forgetful": [*FAVOURITES, "anchors.memory=false"],
+    "mixture-forgetful": [*PLAIN, "anchors.memory=false"],
+    "planted-favourites": [*FAVOURITES, *PLANTED],
+    "planted-members": ["anchors.place=members", *PLAIN, *PLANTED],
+    "planted-mixture": [*PLAIN, *PLANTED],
+}
+"""Where anchors are placed, with the memory of executed programs that is on by default; `-forgetful`: without it. `favourites` executes the
+member of every group that its predictions like best, `favourites-checked` a random one in a quarter of the groups, for pool and audit."""
+
 SENSITIVITY: dict[str, list[str]] = {
     "anchors-1/32": ["anchors.fraction=0.03125", "anchors.min_groups=0"],
     "anchors-1/16": ["anchors.fraction=0.0625", "anchors.min_groups=0"],
@@ -85,4 +105,11 @@ SMOLLM2: dict[str, list[str]] = {
 }
 """SmolLM2-135M, untrained on the grammar, under the trie of the bank in its own tokens. Everything is small: a step takes minutes."""
 
-STUDIES = {"main": ARMS, "structured": STRUCTURED, "sensitivity": SENSITIVITY, "live": LIVE, "smollm2": SMOLLM2}
+STUDIES = {
+    "main": ARMS,
+    "placement": PLACEMENT,
+    "structured": STRUCTURED,
+    "sensitivity": SENSITIVITY,
+    "live": LIVE,
+    "smollm2": SMOLLM2,
+}
