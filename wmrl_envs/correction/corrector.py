@@ -160,6 +160,18 @@ class Corrector:
         if self.audit is not None:
             self.audit.update(real + residuals, real, group=group, task=task, watch=was_ready)
 
+    def require_weights(self, who: str) -> None:
+        """Refuse a fusion rule that is not one weight a group, on behalf of somebody who has nothing but weights.
+
+        Raises:
+            InvalidInput: fusion is "cv", "dr" or "auto", which need both scores of every anchor in one place (`advantages`).
+        """
+        if self.fusion not in ("ivw", "none"):
+            raise InvalidInput(
+                f"Corrector(fusion={self.fusion!r}) with {who}, which weighs whole groups: expected fusion='ivw' or 'none'; the other rules "
+                "work where a trainer calls Corrector.advantages."
+            )
+
     def weights(self, is_anchor: Any) -> np.ndarray:
         """Equation 5 as one weight a group, summing to 1."""
         return fusion_weights(is_anchor, self.rho)

@@ -109,6 +109,7 @@ class AnchoredVecEnv(VectorEnv):
         self.kind = world_model_kind(world_model, first)
         self.world_model = world_model
         self.corrector = corrector or Corrector(score_range=None if self.kind == "dynamics" else (0.0, 1.0))
+        self.corrector.require_weights("AnchoredVecEnv")
         self.max_episode_steps = time_limit(first, max_episode_steps)
         if self.kind == "dynamics" and self.max_episode_steps is None:
             log.warning(

@@ -196,8 +196,9 @@ class CorrectionConfig(Section):
     fusion: Literal["ivw", "cv", "dr", "auto", "none"] = "ivw"
     prequential: bool = True
     """Residuals by the map as it was before their pair; false: by the map refitted with it (for comparison)."""
-    on_alarm: Literal["warn", "act"] = "warn"
-    """What an alarm of the audit does: "warn" logs it, "act" raises the anchors, freezes predicted groups or stops."""
+    on_alarm: Literal["warn", "free", "act"] = "free"
+    """What an alarm of the audit does: "warn" says it; "free" also leaves predicted groups out of the update while the audit asks for that,
+    which costs no execution; "act" also raises the anchors, which does, and stops."""
     scale: Literal["none", "std"] = "none"
     """"std" divides the advantages of a group by their standard deviation; the paper's estimator does not."""
 

@@ -46,6 +46,7 @@ class WmrlRewards:
         group_size: int,
         act: Callable[[str], str] = str,
     ):
+        corrector.require_weights("WmrlRewards")
         self.corrector, self.schedule = corrector, schedule
         self.oracle = OutcomeOracle(world_model, corrector)
         self._make_env, self._n, self._act = make_env, group_size, act

@@ -19,6 +19,7 @@ from wmrl_train.config import Config, CorrectionConfig, load_config
 from wmrl_train.run import changes
 from wmrl_train.run.changes import sentence
 from wmrl_train.run.rundir import RunDirectory
+from wmrl_train.run.worth import compared, verdict
 
 _SOURCES = {
     "reward/executed": "executed (anchor groups)", "reward/calibrated": "calibrated prediction", "reward/predicted": "raw prediction",
@@ -88,8 +89,22 @@ def _content(directory: RunDirectory, config: Config) -> dict[str, Any]:
         "figures": _figures(steps, evaluations, pairs, config.correction), "ledger": _ledger(last), "failures": _failures(directory),
         "audit": [(text, f"{last[key]:.3f}") for key, text in _AUDIT.items() if last.get(key) is not None],
         "changed": [(r["step"], sentence(r["changed"])) for r in directory.read(changes.LOG)],
-        "best": _best(directory), "config": config.to_yaml(),
+        "worth": _worth(pairs), "best": _best(directory), "config": config.to_yaml(),
     }  # fmt: skip
+
+
+def _worth(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Raw beside calibrated predictions on the anchors, in points (hundredths of a score), with a sentence."""
+    both = compared(pairs)
+    if both is None:
+        return None
+    rows = [("mean prediction minus truth, points", "bias", 100.0, "+.1f"), ("root mean squared error, points", "rmse", 100.0, ".1f"),
+            ("the same of advantages, points", "advantage_rmse", 100.0, ".1f"), ("correlation with the truth within groups", "order", 1.0, ".2f")]  # fmt: skip
+    table = [
+        (text, *("-" if getattr(w, key) is None else format(scale * getattr(w, key), form) for w in both))
+        for text, key, scale, form in rows
+    ]
+    return {"rows": table, "sentence": verdict(*both)}
 
 
 def _ledger(last: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -248,7 +263,10 @@ def _time(title: str, caption: str, steps: Sequence[Mapping[str, Any]]) -> dict[
 
 def _final_map(correction: CorrectionConfig, pairs: Sequence[Mapping[str, Any]]) -> Recalibrator:
     """The map as it stood at the end: the logged pairs, group by group, through a recalibrator of the same settings."""
-    fitted = Recalibrator(correction.min_pairs, correction.refit_every, correction.direction, correction.levels)
+    fitted = Recalibrator(
+        correction.min_pairs, correction.refit_every, correction.direction, correction.levels,
+        per_task=correction.per_task, two_stage=correction.two_stage,
+    )  # fmt: skip
     for group, members in itertools.groupby(pairs, key=lambda p: p["group"]):
         predicted, true = zip(*((p["predicted"], p["true"]) for p in members), strict=True)
         fitted.update(predicted, true, group=group)

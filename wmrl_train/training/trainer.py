@@ -33,6 +33,7 @@ from wmrl_train.run.progress import Progress
 from wmrl_train.run.rundir import RunDirectory
 from wmrl_train.run.tracking import Trackers
 from wmrl_train.training.afterwards import Afterwards
+from wmrl_train.training.alarm import Alarm
 from wmrl_train.training.parts import Deferring, Parts, Recalling, Running
 
 
@@ -86,7 +87,7 @@ class Trainer:
         self.memory = Memory() if config.anchors.memory and isinstance(self.roller, Recalling) else None
         if isinstance(self.roller, Recalling):
             self.roller.oracle.memory = self.memory
-        self.afterwards = Afterwards(config, self.roller)
+        self.afterwards, self.alarm = Afterwards(config, self.roller), Alarm(config)
         self.schedule = AnchorSchedule(
             self.afterwards.drawn_fraction, 0 if self.afterwards.inside else config.anchors.min_groups, seed_of(config.run.seed, 1),
             stratify=config.anchors.stratify, adaptive=correction.on_alarm == "act",
@@ -114,7 +115,7 @@ class Trainer:
                 while self.step < steps:
                     self._before_step = (self.step, self.schedule.state_dict(), list(self.pending))
                     self._train_step()
-                    distrusted = self.config.correction.on_alarm == "act" and self.corrector.action == "stop"
+                    distrusted = self.alarm.stops(self.corrector.action)
                     if self.step % self.config.train.save_every == 0 or self.step == steps or distrusted:
                         self.save()
                     if distrusted:
@@ -199,12 +200,11 @@ class Trainer:
         known, executed, propensity = (np.array([marks(g) for g in kept]) for marks in (_known, _executed, _propensity))
         true = np.array([g.scores("true" if g.plan.anchored else "paid", mode) for g in kept])
         true = np.where(known | anchored[:, None], true, np.nan)
-        act = self.config.correction.on_alarm == "act"
         advantages = self.corrector.advantages(
             predicted, true, anchored, tasks=[g.plan.task for g in kept], calibrated=predicted, known=known, executed=executed,
             propensity=None if deferred else propensity,
             lost=() if deferred else [g.plan.propensity for g in groups if g.failure is not None and g.plan.anchored],
-            freeze=act and self.corrector.action == "freeze",
+            freeze=self.alarm.freezes(self.corrector.action),
         )  # fmt: skip
         rewards = np.where(np.isnan(true), predicted, true)
         if self.config.correction.scale == "std":
@@ -237,8 +237,7 @@ class Trainer:
             if group.executed and isinstance(model, LearningModel):
                 solutions, contexts, outcomes = zip(*group.executed, strict=True)
                 model.update(solutions, contexts, outcomes)
-        if self.config.correction.on_alarm == "act":
-            self.schedule.adapt(self.corrector.action in ("raise", "freeze"))
+        self.alarm.heed(self.corrector, self.schedule)
 
     def _as_episodes(self, group: Group, pairs: int) -> tuple[list[float], list[float]] | None:
         """(calibrated, true) scores of a group's episodes; None where each has one pair, which says the same."""

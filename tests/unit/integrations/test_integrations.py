@@ -67,3 +67,9 @@ def test_verl_advantages_are_weighted_by_group():
 def test_absent_verl_is_named():
     with pytest.raises(InvalidInput, match="needs verl"):
         register(lambda: 1.0)
+
+
+@pytest.mark.parametrize("fusion", ["cv", "dr", "auto"])
+def test_a_rule_that_is_no_weight_a_group_is_refused(fusion):
+    with pytest.raises(InvalidInput, match="expected fusion='ivw' or 'none'"):
+        WmrlRewards(lambda task: ToyEnv(task), FakeWorldModel(), Corrector(fusion=fusion), AnchorSchedule(), group_size=4)

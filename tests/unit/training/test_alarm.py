@@ -66,6 +66,19 @@ def test_an_alarm_raises_the_anchors_then_freezes_predicted_groups_then_stops(tm
     work.close()
 
 
+def test_what_costs_nothing_is_done_by_default_and_the_rest_is_offered_with_its_price(tmp_path, tiny, caplog):
+    work, seen = run(tmp_path, tiny, "free")
+    with caplog.at_level("WARNING"):
+        work.run()
+    work.close()
+    assert {anchors for _, anchors, _ in seen} == {2}, "no execution is added"
+    for action, anchors, left_out in seen:
+        assert (left_out == 8 - anchors) == (action in ("freeze", "stop"))
+    assert any(action == "freeze" for action, _, _ in seen)
+    assert "correction.on_alarm=act would execute about 8 more programs a step" in caplog.text
+    assert "predicted groups are left out of the update" in caplog.text
+
+
 def test_a_warning_changes_nothing(tmp_path, tiny):
     work, seen = run(tmp_path, tiny, "warn")
     work.run()
