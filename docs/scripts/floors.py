@@ -79,24 +79,14 @@ def modules(package: str) -> dict[str, Path]:
 
 
 def imports() -> list[Import]:
-    """Every import of a module of ours by a module of ours, also inside functions; what is only for types is left out."""
+    """Every import of a module of ours by a module of ours: also inside functions, also for types only."""
     known = {name: path for package in FLOORS for name, path in modules(package).items()}
     found = []
     for name, path in known.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in _walk(tree):
+        for node in (n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom))):
             found += [Import(name, target, node.lineno) for target in _targets(node, known) if target != name]
     return found
-
-
-def _walk(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield node
-        else:
-            yield from _walk(node)
 
 
 def _targets(node: ast.Import | ast.ImportFrom, known: dict[str, Path]) -> Iterator[str]:
