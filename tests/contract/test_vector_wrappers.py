@@ -46,7 +46,7 @@ def test_other_wrappers(wrap):
 
 
 def test_dict_info_to_list_shows_each_slot_its_own_wmrl():
-    venv = wrappers.DictInfoToList(make())
+    venv = wrappers.DictInfoToList(make(min_anchor_groups=1))
     _, infos = venv.reset(seed=0)
     assert sum(info["wmrl"]["anchored"] for info in infos) == 1
     *_, infos = venv.step(np.ones(4, dtype=int))

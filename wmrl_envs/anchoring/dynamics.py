@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from wmrl_envs.anchoring.actions import Admission
 from wmrl_envs.anchoring.graded import Graded, pairs_of
 from wmrl_envs.anchoring.kinds import InSpace, checked_steps, stack
 from wmrl_envs.anchoring.lanes import settle
 from wmrl_envs.anchoring.oracle import Oracle
 from wmrl_envs.errors import InfrastructureError
 from wmrl_envs.outcome import ExecutionStatus
+
+log = logging.getLogger(__name__)
 
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
@@ -34,9 +38,18 @@ class Move:
 class DynamicsOracle(Oracle):
     """For `DynamicsModel`s. A graded step's `used` is the 5-tuple the environment returns."""
 
-    def __init__(self, world_model: Any, corrector: Any, *, observation_space: gymnasium.Space, **arguments: Any):
+    def __init__(
+        self,
+        world_model: Any,
+        corrector: Any,
+        *,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        **arguments: Any,
+    ):
         super().__init__(world_model, corrector, **{"score_range": None, **arguments})
-        self._in_space = InSpace(observation_space)
+        self._in_space, self._admit = InSpace(observation_space), Admission(action_space)
+        self._seen = SeenRange()
 
     def grade(self, moves: Sequence[Move]) -> list[Graded]:
         """Every step graded. Without an answer of the world model, anchors go on and the others are lost."""
@@ -54,6 +67,7 @@ class DynamicsOracle(Oracle):
     def learn(self, graded: Sequence[Graded]) -> None:
         """Pool the pairs of what was graded, and teach a world model that learns the real transitions."""
         self.observe(pairs_of(graded))
+        self._seen.extend([g.true for g in graded if g.true is not None])
         real = [g for g in graded if g.true is not None] if self._learns else []
         if real:
             self.teach(
@@ -64,9 +78,16 @@ class DynamicsOracle(Oracle):
                 np.array([bool(g.used[2]) for g in real]),
             )
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self._seen.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if "seen" in state:
+            self._seen.load_state_dict(state["seen"])
+
     def _predicted(self, moves: Sequence[Move]) -> list[Graded]:
         out = [Graded(anchored=m.anchored, group=m.group, question=m) for m in moves]
-        before, acted = stack([m.observation for m in moves]), stack([m.action for m in moves])
+        before, acted = stack([m.observation for m in moves]), self._admit([m.action for m in moves])
         try:
             answer = self.ask(self.world_model.step, before, acted)
         except InfrastructureError as error:
@@ -77,12 +98,47 @@ class DynamicsOracle(Oracle):
             return out
         observations, rewards, terminated = checked_steps(answer, before, self.score_range)
         observations = self._in_space(observations)
-        calibrated = self.calibrate(rewards)
+        rewards = self._seen.keep(rewards)
+        calibrated = self._seen.keep(self.calibrate(rewards))
         rows = zip(out, observations, rewards.tolist(), calibrated.tolist(), terminated.tolist(), strict=True)
         for graded, observation, raw, fair, end in rows:
             graded.take_prediction(raw, fair)
             graded.used = graded.prediction = (observation, fair, end, False, {})
         return out
+
+
+class SeenRange:
+    """The range of the real rewards seen so far, once they are enough to say so: a prediction beyond it is an error of the model's."""
+
+    ENOUGH = 200
+
+    def __init__(self) -> None:
+        self.n, self.low, self.high, self._warned = 0, float("inf"), float("-inf"), False
+
+    def extend(self, rewards: Sequence[float]) -> None:
+        """Take real rewards in."""
+        if rewards:
+            self.n, self.low, self.high = self.n + len(rewards), min(self.low, *rewards), max(self.high, *rewards)
+
+    def keep(self, rewards: np.ndarray) -> np.ndarray:
+        """Predicted rewards, put into the range."""
+        if self.n < self.ENOUGH:
+            return rewards
+        kept = np.clip(rewards, self.low, self.high)
+        if not self._warned and (np.abs(kept - rewards) > 0.1 * max(self.high - self.low, abs(self.high), 1e-9)).any():
+            self._warned = True
+            log.warning(
+                "The world model predicts rewards from %.4g to %.4g; the %d real ones were from %.4g to %.4g: predictions are kept in "
+                "that range (said once).", rewards.min(), rewards.max(), self.n, self.low, self.high,
+            )  # fmt: skip
+        return kept
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"n": self.n, "low": self.low, "high": self.high} if self.n else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state:
+            self.n, self.low, self.high = int(state["n"]), float(state["low"]), float(state["high"])
 
 
 def real_step(job: tuple[Callable[[Any], StepResult], Any]) -> tuple[StepResult | None, str | None, float]:

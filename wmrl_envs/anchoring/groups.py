@@ -17,7 +17,7 @@ class Group:
     """One group of episodes: the e-th episode of every slot of a block."""
 
     id: int
-    seed: int
+    seed: int | None  # of the resets; None: unseeded
     anchored: bool
     propensity: float
     unfinished: int
@@ -34,6 +34,7 @@ class GroupBook:
     def __init__(self, n_slots: int, size: int, schedule: AnchorSchedule, min_anchored: int, seed: int):
         self.size, self.schedule, self.min_anchored, self.seed = size, schedule, min_anchored, seed
         self.n_blocks = n_slots // size
+        self.seeded = False  # whether episodes follow from a seed that a reset was given
         self._episode = [-1] * n_slots  # number of each slot's current episode
         self._origin = 0  # number of the first episode under `seed`
         self._next_id = 0
@@ -45,10 +46,11 @@ class GroupBook:
         first: list[int | None] = [None] * self.n_blocks
         episode = max(self._episode) + 1
         if isinstance(seed, (int, np.integer)):
-            self.seed, self._origin = int(seed), episode
+            self.seed, self._origin, self.seeded = int(seed), episode, True
             self.schedule.reseed(self.seed)
         elif seed is not None:
             first = self._seeds_of_blocks(seed)
+            self.seeded = None not in first
         self._open.clear()
         self._newest = [None] * self.n_blocks
         self._episode = [episode] * len(self._episode)
@@ -76,14 +78,22 @@ class GroupBook:
 
     def _create(self, block: int, episode: int, anchored: bool, propensity: float, seed: int | None) -> None:
         if seed is None:
-            turn = episode - self._origin
-            # The first episode is seeded as gymnasium's vector environments do it; later ones from a hash.
-            seed = (
-                self.seed + block if turn == 0 else int(np.random.SeedSequence([self.seed, block, turn]).generate_state(1)[0])
-            )
+            seed = self._seed_of(block, episode - self._origin)
         group = Group(self._next_id, seed, anchored, propensity, self.size)
         self._next_id += 1
         self._open[block, episode] = self._newest[block] = group
+
+    def _seed_of(self, block: int, turn: int) -> int | None:
+        """The first episode is seeded as gymnasium's vector environments do it; later ones from a hash.
+
+        (Not by going on with the environment's generator: predicted episodes draw nothing from it, so that starts would depend on
+        what was anchored.) Without a seed, members of a group still have to start alike.
+        """
+        if not self.seeded:
+            return None if self.size == 1 else int(np.random.SeedSequence().generate_state(1)[0])
+        if turn == 0:
+            return self.seed + block
+        return int(np.random.SeedSequence([self.seed, block, turn]).generate_state(1)[0])
 
     def _seeds_of_blocks(self, seeds: Sequence[int | None]) -> list[int | None]:
         if len(seeds) != len(self._episode):
@@ -98,10 +108,11 @@ class GroupBook:
 
     def state_dict(self) -> dict[str, Any]:
         """Counters and random state; episodes in flight are not resumed, the next `reset()` starts new ones."""
-        return {"seed": self.seed, "origin": self._origin, "episode": max(self._episode), "next_id": self._next_id,
+        return {"seed": self.seed, "seeded": self.seeded, "origin": self._origin, "episode": max(self._episode), "next_id": self._next_id,
                 "schedule": self.schedule.state_dict()}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.seed, self._origin, self._next_id = state["seed"], state["origin"], state["next_id"]
+        self.seeded = state.get("seeded", True)
         self._episode = [state["episode"]] * len(self._episode)
         self.schedule.load_state_dict(state["schedule"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import spaces, wrappers
 from gymnasium.wrappers import TimeLimit
 
 from wmrl_envs.correction.scores import ScoreRange, check_scores
@@ -67,6 +68,27 @@ def time_limit(env: gymnasium.Env, explicit: int | None) -> int | None:
     return None if env.spec is None else env.spec.max_episode_steps
 
 
+_OUTSIDE = {
+    wrappers.NormalizeReward: "gymnasium.wrappers.vector.NormalizeReward",
+    wrappers.NormalizeObservation: "gymnasium.wrappers.vector.NormalizeObservation",
+    wrappers.RecordVideo: "gymnasium.wrappers.vector.RecordVideo",
+}
+
+
+def warn_of_statistics(env: gymnasium.Env) -> None:
+    """Warn of wrappers that keep statistics (or films) of one slot, where predicted and real episodes take turns."""
+    layer: Any = env
+    while isinstance(layer, gymnasium.Wrapper):
+        outside = _OUTSIDE.get(type(layer))
+        if outside is not None:
+            warnings.warn(
+                f"{type(layer).__name__} inside env_fns sees the predicted and the real episodes of one slot, each slot for itself: use "
+                f"{outside} around the AnchoredVecEnv instead.",
+                stacklevel=3,
+            )
+        layer = layer.env
+
+
 def checked_outcomes(outcomes: Any, n: int) -> tuple[list[Outcome], np.ndarray]:
     """The predictions of an outcome model and their scores, one a solution, each score in [0, 1]."""
     outcomes = list(outcomes)
@@ -86,13 +108,22 @@ def checked_rewards(scores: Any, n: int, score_range: ScoreRange) -> np.ndarray:
 def checked_steps(result: Any, observations: np.ndarray, score_range: ScoreRange) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The step of a dynamics model: observations like those given, rewards (n,), terminated (n,) bool, all finite."""
     n = len(observations)
-    predicted, rewards, terminated = (np.asarray(part) for part in result)
+    if not isinstance(result, (tuple, list)) or len(result) != 3:
+        given = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
+        raise InvalidInput(f"the world model's step returned {given}: expected three, (observations, rewards, terminated).")
+    try:
+        predicted, rewards, terminated = (np.asarray(part) for part in result)
+    except (RuntimeError, TypeError, ValueError) as error:  # a tensor with a gradient, or on another device
+        raise InvalidInput(
+            f"the world model's step returned something that is no array ({error}): return numpy arrays, of a tensor "
+            "`tensor.detach().cpu().numpy()`."
+        ) from None
     if predicted.shape != observations.shape or rewards.shape != (n,) or terminated.shape != (n,):
         raise InvalidInput(
             f"the world model returned observations {predicted.shape}, rewards {rewards.shape} and terminated {terminated.shape} "
             f"for {n} steps from observations {observations.shape}: expected {observations.shape}, ({n},) and ({n},)."
         )
-    if not np.isfinite(predicted).all():
+    if predicted.dtype.kind not in "fiub" or not np.isfinite(predicted).all():
         raise InvalidInput("the world model predicted an observation that is not finite: check what it was fitted on.")
     return predicted, check_scores(rewards, "predicted reward of the world model", score_range), terminated.astype(bool)
 

@@ -86,3 +86,10 @@ class Oracle:
         """Let a world model that learns take in executions: the arguments of its `update`, one row an execution."""
         if self._learns and len(columns[0]):
             self.world_model.update(*columns)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it has learned beside the corrector and the world model, JSON-able."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from wmrl_envs.anchoring.graded import Graded, pairs_of
 from wmrl_envs.anchoring.kinds import checked_rewards
 from wmrl_envs.anchoring.oracle import Oracle
 from wmrl_envs.context import Episode
-from wmrl_envs.errors import InfrastructureError
+from wmrl_envs.errors import InfrastructureError, InvalidInput
 
 
 @dataclass(slots=True)
@@ -32,6 +34,7 @@ class RewardOracle(Oracle):
         ]
         for graded, f in zip(out, finished, strict=True):
             if f.true is not None:
+                self._check(f.true)
                 graded.take_truth(float(f.true))
         if self.world_model is None or not finished:
             return out
@@ -45,6 +48,15 @@ class RewardOracle(Oracle):
             graded.prediction = raw
             graded.take_prediction(raw, fair)
         return out
+
+    def _check(self, true: float) -> None:
+        """Refuse a score that the corrector could not take in, with what to do about it."""
+        low, high = self.score_range or (-np.inf, np.inf)
+        if not low <= true <= high:
+            raise InvalidInput(
+                f"the true score of an episode is {true!r}, outside [{low:g}, {high:g}]: pass corrector=Corrector(score_range=None) for an "
+                "environment whose returns have no range, or score_range=(low, high) with its own."
+            )
 
     def learn(self, graded: Sequence[Graded]) -> None:
         """Pool the pairs of what was graded, and teach a world model that learns its anchors: `update(episodes, true scores)`."""

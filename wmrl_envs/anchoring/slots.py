@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium
 
+from wmrl_envs.anchoring.bill import Bill
 from wmrl_envs.anchoring.chains import Chain, SideBySide
 from wmrl_envs.anchoring.dynamics import DynamicsOracle, Move, StepResult, real_step
 from wmrl_envs.anchoring.graded import Graded
@@ -29,7 +30,10 @@ from wmrl_envs.outcome import Outcome, Solution
 
 @dataclass(slots=True)
 class Transition:
-    """What became of one slot's step, as its outermost wrapper returned it. `graded.failed`: cut short through our fault."""
+    """What became of one slot's step, as its outermost wrapper returned it. `graded.failed`: cut short through our fault.
+
+    `group`: of the episode it belongs to.
+    """
 
     observation: Any
     reward: float
@@ -37,6 +41,7 @@ class Transition:
     truncated: bool
     graded: Graded
     info: dict[str, Any] = field(default_factory=dict)
+    group: Any = None
 
     @property
     def failed(self) -> bool:
@@ -65,9 +70,11 @@ class Slots(ABC):
         self._graded: dict[int, list[Graded]] = {}  # of the step under way
         self._last: dict[int, bool] = {}
         self._side_by_side = SideBySide()
+        self.bill = Bill()
 
     def reset(self, slot: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in the slot."""
+        self.bill.resets += 1
         observation, info = self.chains[slot].reset(**arguments)
         self.observations[slot] = observation
         return observation, info
@@ -89,6 +96,10 @@ class Slots(ABC):
 
     def _finish(self, slots: Sequence[int], out: list[Transition]) -> None:  # noqa: B027 - most have nothing left
         """What is left to do once every chain has stepped."""
+
+    def _charge(self, real: int, total: int) -> None:
+        self.bill.real_steps += real
+        self.bill.predicted_steps += total - real
 
     def _group(self, slot: int) -> int | None:
         return self.groups[slot].id if self.grouped else None
@@ -122,6 +133,7 @@ class OutcomeSlots(Slots):
         )
         for i, g in zip(slots, graded, strict=True):
             self._graded[i].append(g)
+        self._charge(sum(g.execution is not None for g in graded), len(graded))
         return [g.used for g in graded]
 
 
@@ -138,6 +150,7 @@ class DynamicsSlots(Slots):
                 for i, chain, action in zip(slots, chains, asked, strict=True)
             ]
         )
+        self._charge(sum(g.anchored for g in graded), len(graded))
         answers: list[Any] = []
         for i, chain, g in zip(slots, chains, graded, strict=True):
             self._graded[i].append(g)
@@ -166,6 +179,7 @@ class RewardSlots(Slots):
         return started
 
     def _answer(self, slots: list[int], asked: list[Any]) -> list[Any]:
+        self._charge(len(slots), len(slots))
         jobs = self.oracle.execution.start(real_step, [(self.chains[i].real, a) for i, a in zip(slots, asked, strict=True)])
         answers: list[Any] = []
         ended = []
@@ -260,5 +274,6 @@ def make_slots(
         return OutcomeSlots(envs, OutcomeOracle(world_model, corrector, **arguments), grouped=grouped)
     if kind == "reward":
         return RewardSlots(envs, RewardOracle(world_model, corrector, **arguments), grouped=grouped)
-    space = envs[0].unwrapped.observation_space
-    return DynamicsSlots(envs, DynamicsOracle(world_model, corrector, observation_space=space, **arguments), grouped=grouped)
+    base = envs[0].unwrapped
+    arguments |= {"observation_space": base.observation_space, "action_space": base.action_space}
+    return DynamicsSlots(envs, DynamicsOracle(world_model, corrector, **arguments), grouped=grouped)

@@ -11,6 +11,7 @@ from wmrl_envs.correction.scores import per_pair
 from wmrl_envs.errors import InvalidInput
 
 _MAX_FRACTION = 0.5  # ceiling of the raised fraction
+_MOST_AHEAD = 4096  # decisions
 _LEAST_SHARE = 0.1  # of the fraction: the least propensity after anchors were drawn ahead
 
 
@@ -85,19 +86,29 @@ class AnchorSchedule:
         return mask, propensity
 
     def _draw_one(self, forced: bool) -> tuple[np.ndarray, np.ndarray]:
-        """A group on its own takes the next decision of a block drawn ahead, so that it stays random at an exact fraction."""
-        if not self._ahead and self.fraction:
-            mask, propensity = self._draw_batch(min(int(np.ceil(2 / self.fraction)), 1024), 0, None, None)
-            self._ahead = list(zip(mask.tolist(), propensity.tolist(), strict=True))
+        """A group on its own takes the next decision of a block drawn ahead, so that it stays random at an exact fraction.
+
+        One that has to be an anchor takes an anchor away from those that come after it: the minimum is not paid on top.
+        """
+        if not self._ahead:
+            self._draw_ahead()
         if not forced:
             anchored, propensity_of_it = self._ahead.pop() if self._ahead else (False, 0.0)
             return np.array([anchored]), np.array([propensity_of_it])
+        if not any(anchored for anchored, _ in self._ahead) and len(self._ahead) < _MOST_AHEAD:
+            self._draw_ahead()
         owed = [i for i, (anchored, _) in enumerate(self._ahead) if anchored]
         if owed:
             del self._ahead[owed[int(self._rng.integers(len(owed)))]]
         else:
             self._credit = max(self._credit - 1, -1.0)
         return np.ones(1, dtype=bool), np.ones(1)
+
+    def _draw_ahead(self) -> None:
+        """Another block of decisions, to be taken after those that are there."""
+        if self.fraction:
+            mask, propensity = self._draw_batch(min(int(np.ceil(2 / self.fraction)), 1024), 0, None, None)
+            self._ahead = [*zip(mask.tolist(), propensity.tolist(), strict=True), *self._ahead]
 
     def _draw_batch(
         self, n_groups: int, least: int, tasks: Sequence[Any] | None, priority: Any

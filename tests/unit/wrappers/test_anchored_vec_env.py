@@ -346,7 +346,7 @@ def test_groups_of_one_are_measured_against_the_variance_of_the_window(size):
 
 def test_rewards_are_read_once_at_the_end_and_an_episode_is_a_pair():
     model = LastObservation()
-    venv = AnchoredVecEnv([lambda: Drift(end=4)] * 4, model, max_episode_steps=50)
+    venv = AnchoredVecEnv([lambda: Drift(end=4)] * 4, model, min_anchor_groups=1, max_episode_steps=50)
     _, infos = venv.reset(seed=0)
     anchored = infos["wmrl"]["anchored"]
     paid = np.zeros(4)
@@ -571,8 +571,9 @@ def test_an_exception_of_the_infrastructure_is_a_failure_too_in_every_kind():
 
 @pytest.mark.parametrize(
     ("make", "action", "paid"),
-    [(lambda: guesses(4, Down(HalfScores())), 5, 0.5), (lambda: drifts(4, Down(DriftModel()), end=1), 1, 0.1),
-     (lambda: drifts(4, Down(LastObservation()), end=1), 1, 0.1)],
+    [(lambda: guesses(4, Down(HalfScores()), min_anchor_groups=1), 5, 0.5),
+     (lambda: drifts(4, Down(DriftModel()), end=1, min_anchor_groups=1), 1, 0.1),
+     (lambda: drifts(4, Down(LastObservation()), end=1, min_anchor_groups=1), 1, 0.1)],
     ids=["outcome", "dynamics", "reward"],
 )  # fmt: skip
 def test_a_world_model_that_is_down_drops_what_it_should_have_predicted_and_no_anchor(make, action, paid):
@@ -668,13 +669,27 @@ def test_every_key_of_the_contract_is_there_in_every_step_and_reset():
 
 
 # -- infos, closing, state -------------------------------------------------------------------------------------------
-def test_wmrl_is_the_only_key_of_ours_and_episode_is_never_written():
-    venv = AnchoredVecEnv([lambda: gymnasium.wrappers.RecordEpisodeStatistics(Drift(end=2))] * 4, DriftModel(end=2),
-                          anchor_fraction=0.5, max_episode_steps=9)  # fmt: skip
+def test_wmrl_is_the_only_key_of_ours_and_episode_is_what_a_wrapper_inside_says():
+    venv = drifts(4, end=2, anchor_fraction=0.5, max_episode_steps=9)
     _, infos = venv.reset(seed=0)
     assert set(infos) == {"wmrl", "_wmrl", "start", "_start"}
     for _, result in random_steps(venv, 20):
         assert set(result[4]) <= {"wmrl", "_wmrl", "start", "_start", "x", "_x"}
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_episode_statistics_come_out_in_gymnasiums_format_of_predicted_episodes_too(mode):
+    make = lambda: gymnasium.wrappers.RecordEpisodeStatistics(Drift(end=2))  # noqa: E731
+    venv = AnchoredVecEnv([make] * 4, DriftModel(end=2), anchor_fraction=0.5, max_episode_steps=9, autoreset_mode=mode)
+    venv.reset(seed=0)
+    venv.step(np.ones(4, dtype=int))
+    *_, infos = venv.step(np.ones(4, dtype=int))
+    ended = infos["final_info"] if mode == "SameStep" else infos
+    assert ended["_episode"].all()
+    assert ended["episode"]["l"].tolist() == [2] * 4
+    anchored = ended["wmrl"]["anchored"]
+    assert ended["episode"]["r"] == pytest.approx(np.where(anchored, 0.1 + 0.2, 0.8 * (0.1 + 0.2)), abs=1e-6)
+    assert 0 < anchored.sum() < 4
 
 
 def test_close_is_idempotent_and_closes_every_environment_once():
@@ -752,7 +767,7 @@ class WrongSteps:
         (lambda: guesses(anchor_fraction=0.0, corrector=Corrector(debias=False)), "anchor fraction 0 with the corrections on"),
         (lambda: guesses(anchor_fraction=1.5), "anchor fraction 1.5"),
         (lambda: guesses(8, min_anchor_groups=9), "min_anchor_groups=9: expected 0 to 8"),
-        (lambda: guesses(autoreset_mode="Disabled"), "expected NEXT_STEP or SAME_STEP"),
+        (lambda: guesses(anchor_place="members"), "anchor_place='members': expected 'groups'"),
         (lambda: guesses(max_episode_steps=0), "max_episode_steps=0"),
         (lambda: AnchoredVecEnv([Guess], object()), "expected a method `predict`"),
         (lambda: AnchoredVecEnv([Drift], HalfScores()), "Drift is not an ExecutableEnv"),
@@ -810,7 +825,7 @@ def test_misuse_of_reset_and_step():
     with pytest.raises(gymnasium.error.ResetNeeded):
         venv.step(np.zeros(4, dtype=int))
     with pytest.raises(ValueError, match="reset_mask"):
-        venv.reset(options={"reset_mask": np.ones(4, dtype=bool)})
+        venv.reset(options={"reset_mask": np.ones(4, dtype=bool)})  # members start together
     with pytest.raises(ValueError, match="3 seeds for 4 environments"):
         venv.reset(seed=[1, 2, 3])
     with pytest.raises(ValueError, match="members share their seed"):
@@ -819,3 +834,211 @@ def test_misuse_of_reset_and_step():
     assert [env.seeded_with for env in venv.envs] == [1, 1, 3, 3]
     with pytest.raises(ValueError, match="3 actions for 4 environments"):
         venv.step([0, 0, 0])
+
+
+# -- the bill ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 8, 16, 32])
+def test_the_share_of_real_episodes_is_what_was_asked_for(n):
+    venv = guesses(n, turns=1, autoreset_mode="SameStep")
+    venv.reset(seed=0)
+    episodes = 0
+    while episodes < 400:
+        venv.step(np.zeros(n, dtype=int))
+        episodes = venv.counts["real_episodes"] + venv.counts["predicted_episodes"]
+    assert venv.counts["real_episodes"] / episodes == pytest.approx(0.125, rel=0.2)
+
+
+def test_counts_are_the_bill_and_come_with_the_end_of_an_episode():
+    venv = drifts(8, end=2, anchor_fraction=0.25)
+    _, infos = venv.reset(seed=0)
+    real = int(infos["wmrl"]["anchored"].sum())
+    venv.step(np.ones(8, dtype=int))
+    assert venv.counts == {
+        "real_steps": real, "real_episodes": 0, "predicted_steps": 8 - real, "predicted_episodes": 0, "resets": 8}  # fmt: skip
+    *_, infos = venv.step(np.ones(8, dtype=int))
+    assert venv.counts == {
+        "real_steps": 2 * real, "real_episodes": real, "predicted_steps": 2 * (8 - real), "predicted_episodes": 8 - real, "resets": 8}  # fmt: skip
+    assert infos["wmrl"]["_real_steps"].all()
+    assert infos["wmrl"]["real_steps"].tolist() == [2 * real] * 8
+    other = drifts(8)
+    other.load_state_dict(json.loads(json.dumps(venv.state_dict())))
+    assert other.counts == venv.counts
+
+
+# -- both sides of the model stay in their spaces ------------------------------------------------------------------------
+@pytest.mark.parametrize("bad", [[[0], [1]], [0.0, 1.0], [0, 7], [0, -1]])
+def test_an_action_that_the_environment_would_refuse_is_refused_by_predictions_too(bad):
+    venv = drifts(2, anchor_fraction=0.0, corrector=Corrector(**OFF))
+    venv.reset(seed=0)
+    with pytest.raises(ValueError, match=r"expected a member of Discrete\(2\)"):
+        venv.step(np.array(bad))
+
+
+def test_actions_of_a_box_are_clipped_and_refused_if_they_are_no_numbers():
+    class Push(Drift):
+        action_space = gymnasium.spaces.Box(-2.0, 2.0, (1,), np.float32)
+
+    class Sees:
+        def step(self, observations, actions):
+            self.seen = actions
+            return observations, np.zeros(len(observations)), np.zeros(len(observations), dtype=bool)
+
+    model = Sees()
+    venv = AnchoredVecEnv(
+        [Push] * 2, model, anchor_fraction=0.0, corrector=Corrector(score_range=None, **OFF), max_episode_steps=9
+    )
+    venv.reset(seed=0)
+    venv.step(np.full((2, 1), 1000.0, dtype=np.float32))
+    assert model.seen.tolist() == [[2.0], [2.0]]
+    with pytest.raises(ValueError, match=r"action \[nan\]"):
+        venv.step(np.full((2, 1), np.nan, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [gymnasium.spaces.Tuple((gymnasium.spaces.Discrete(5), gymnasium.spaces.Discrete(4))),
+     gymnasium.spaces.Dict(x=gymnasium.spaces.Discrete(5), y=gymnasium.spaces.Box(-1, 1, (1,), np.float32)),
+     gymnasium.spaces.MultiDiscrete([3, 4])],
+)  # fmt: skip
+def test_actions_of_every_space_reach_the_environments_as_in_gymnasium(space):
+    class Notes(Drift):
+        action_space = space
+
+        def step(self, action):
+            self.got = action
+            return super().step(0)
+
+    got = []
+    for venv in (SyncVectorEnv([Notes] * 3), AnchoredVecEnv([Notes] * 3, LastObservation(), anchor_fraction=1.0, workers=0)):
+        venv.reset(seed=0)
+        venv.action_space.seed(0)
+        venv.step(venv.action_space.sample())
+        got.append(str([env.got for env in venv.envs]))
+    assert got[0] == got[1]
+
+
+def test_predicted_rewards_stay_in_the_range_of_the_real_ones_and_it_is_said_once(caplog):
+    class Wild(DriftModel):
+        def step(self, observations, actions):
+            after, rewards, ends = super().step(observations, actions)
+            return after, rewards + 100.0, ends
+
+    venv = drifts(
+        4, end=99, model=Wild(end=99), anchor_fraction=0.5, max_episode_steps=1000, corrector=Corrector(score_range=None, **OFF)
+    )
+    venv.reset(seed=0)
+    for _ in range(120):
+        _, rewards, *_ = venv.step(np.zeros(4, dtype=int))
+    assert rewards.tolist() == [0.0] * 4
+    assert sum("are kept in that range" in r.getMessage() for r in caplog.records) == 1
+
+
+def test_a_score_beyond_the_range_names_the_corrector_that_takes_it():
+    venv = AnchoredVecEnv([lambda: Drift(end=5)] * 2, LastObservation(), anchor_fraction=1.0)
+    venv.reset(seed=0)
+    for _ in range(4):
+        venv.step(np.ones(2, dtype=int))
+    with pytest.raises(ValueError, match=r"corrector=Corrector\(score_range=None\)"):
+        venv.step(np.ones(2, dtype=int))
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [(lambda o: (o, np.zeros(len(o)), np.zeros(len(o), bool), {}), "returned 4 values: expected three"),
+     (lambda o: (o, np.zeros(len(o)), np.zeros(len(o), bool), np.zeros(len(o), bool), {}), "returned 5 values: expected three"),
+     (lambda o: o, "returned a ndarray: expected three")],
+)  # fmt: skip
+def test_the_step_of_a_model_has_three_parts(answer, message):
+    class Odd:
+        def step(self, observations, actions):
+            return answer(observations)
+
+    venv = drifts(2, model=Odd())
+    venv.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        venv.step(np.zeros(2, dtype=int))
+
+
+def test_a_tensor_with_a_gradient_is_refused_with_what_to_do():
+    torch = pytest.importorskip("torch")
+
+    class Net:
+        def step(self, observations, actions):
+            rewards = torch.ones(len(observations), requires_grad=True) * 1
+            return torch.as_tensor(observations), rewards, torch.zeros(len(observations), dtype=torch.bool)
+
+    venv = drifts(2, model=Net())
+    venv.reset(seed=0)
+    with pytest.raises(ValueError, match="detach"):
+        venv.step(np.zeros(2, dtype=int))
+
+
+def test_an_environment_given_as_a_model_is_refused_with_what_to_pass():
+    with pytest.raises(ValueError, match="CheapEnvModel"):
+        AnchoredVecEnv([Drift] * 2, Drift())
+
+
+# -- infos, seeds and autoreset as gymnasium has them ---------------------------------------------------------------------
+def test_texts_are_texts_and_no_column_is_made_of_none():
+    for venv in (guesses(), drifts(), AnchoredVecEnv([Drift] * 2, LastObservation(), max_episode_steps=3)):
+        _, infos = venv.reset(seed=0)
+        for _ in range(5):
+            for key, column in infos["wmrl"].items():
+                assert column.dtype.kind in "bifU", key
+            assert (infos["wmrl"]["status"] != "").tolist() == infos["wmrl"]["_status"].tolist()
+            *_, infos = venv.step(venv.action_space.sample())
+
+
+def test_unseeded_resets_are_unseeded_and_seeds_are_those_of_the_environments():
+    starts = [drifts(2).reset()[1]["start"].tolist() for _ in range(2)]
+    assert starts[0] != starts[1]
+    grouped = [guesses(4, group_size=2) for _ in range(2)]
+    for venv in grouped:
+        venv.reset()
+        seeds = [env.seeded_with for env in venv.envs]
+        assert seeds[0] == seeds[1] != seeds[2]
+    assert grouped[0].envs[0].seeded_with != grouped[1].envs[0].seeded_with
+    venv = drifts(3)
+    venv.reset(seed=5)
+    assert venv.np_random_seed == (5, 6, 7)
+
+
+def test_disabled_autoreset_resets_what_the_mask_says():
+    venv = drifts(3, end=2, autoreset_mode="Disabled")
+    venv.reset(seed=0)
+    venv.step(np.array([1, 0, 1]))
+    _, _, terminated, _, infos = venv.step(np.array([1, 0, 1]))
+    assert terminated.tolist() == [True, False, True]
+    with pytest.raises(gymnasium.error.ResetNeeded, match="reset_mask"):
+        venv.step(np.array([1, 0, 1]))
+    groups = infos["wmrl"]["group"].copy()
+    obs, infos = venv.reset(options={"reset_mask": terminated})
+    assert obs[:, 0].tolist() == [0, 0, 0]
+    assert (infos["wmrl"]["group"] != groups).tolist() == [True, False, True]
+    assert infos["_start"].tolist() == [True, False, True]
+    obs, *_ = venv.step(np.array([1, 1, 1]))
+    assert obs[:, 0].tolist() == [1, 1, 1]
+
+
+# -- the audit ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("action", "weight", "fraction"), [("none", 1.0, 0.25), ("raise", 1.0, 0.5), ("freeze", 0.0, 0.5)])
+def test_what_the_audit_asks_for_is_done_and_said(monkeypatch, caplog, action, weight, fraction):
+    venv = guesses(anchor_fraction=0.25)
+    venv.reset(seed=0)
+    monkeypatch.setattr(type(venv.corrector), "action", action)
+    for _, result in random_steps(venv, 60):
+        w = result[4]["wmrl"]
+    assert set(w["audit"]) == {action}
+    assert set(w["weight"][~w["anchored"]]) == {weight}
+    assert venv._book.schedule.fraction == fraction
+    said = [r.getMessage() for r in caplog.records if "audit of the anchors says" in r.getMessage()]
+    assert len(said) == (action != "none")
+    assert all("anchor fraction is 0.5 (it was 0.25)" in text for text in said)
+    assert all(("weigh 0" in text) == (action == "freeze") for text in said)
+
+
+@pytest.mark.parametrize("wrapper", [gymnasium.wrappers.NormalizeReward, gymnasium.wrappers.NormalizeObservation])
+def test_a_wrapper_that_keeps_statistics_of_a_slot_is_warned_of_with_the_one_to_use(wrapper):
+    with pytest.warns(UserWarning, match=f"gymnasium.wrappers.vector.{wrapper.__name__}") as warned:
+        AnchoredVecEnv([lambda: wrapper(Drift())] * 2, DriftModel(), max_episode_steps=9)
+    assert sum("inside env_fns" in str(w.message) for w in warned) == 1
