@@ -17,7 +17,7 @@ from wmrl_envs.world_models.static.interpreter import Interpreter
 from wmrl_envs.world_models.static.names import compiled, undefined_names
 from wmrl_envs.world_models.static.rules.table import finding
 from wmrl_envs.world_models.static.scope import names_before
-from wmrl_envs.world_models.static.values import Finding
+from wmrl_envs.world_models.static.values import Data, Finding
 
 MAX_CODE = 200_000  # characters; longer programs are not read (and pass with low confidence)
 ALWAYS = ("DATA_DIR", "SUBMISSION_PATH")
@@ -35,6 +35,7 @@ class Analysis:
     cpu_s: float = 0.0
     family: str = ""  # estimator that decides the cost
     features: dict[str, float] = field(default_factory=dict)
+    followed: bool = True  # False: no model that is known was fitted, or it is not known what is handed in
     read: bool = True  # False: the program was too long or too deep to follow
 
 
@@ -68,10 +69,16 @@ def analyze(solution: Solution, context: TaskContext, index: ApiIndex) -> Analys
     try:
         cpu_s, family = estimate_cpu_s(run)
         cpu_s += run.python_s
-        return Analysis(findings, fatal, cpu_s, family, describe_program(run, context, cpu_s), run.complete)
+        return Analysis(findings, fatal, cpu_s, family, describe_program(run, context, cpu_s), _followed(run), run.complete)
     except Exception:  # as in the interpreter: an odd program is no reason to end a training run
         log.warning("the cost of a program could not be estimated", exc_info=True)
         return Analysis(findings, fatal, read=False)
+
+
+def _followed(run: Interpreter) -> bool:
+    """Whether the analysis knows a model that was fitted and how many rows are handed in."""
+    handed_in = next((s for s in run.saved if isinstance(s, Data)), None)
+    return bool(run.fits) and handed_in is not None and run.count(handed_in.rows) is not None
 
 
 _WRITES = re.compile(r"SUBMISSION_PATH|submission|to_csv|\bsave\s*\(|open\s*\(|exec\s*\(|eval\s*\(")

@@ -18,6 +18,7 @@ from wmrl_envs.world_models.static.expressions import OutOfBudget
 from wmrl_envs.world_models.static.index.api import MISSING, ApiIndex
 from wmrl_envs.world_models.static.joins import join
 from wmrl_envs.world_models.static.rules import access, frames, language
+from wmrl_envs.world_models.static.rules.signatures import check_experimental
 from wmrl_envs.world_models.static.values import (
     UNKNOWN,
     Class,
@@ -77,6 +78,8 @@ class Interpreter(Branches):
             path = f"{module}.{alias.name}"
             if self.index.resolve(path) == MISSING and self.index.module_exists(path) is not True and alias.name != "*":
                 self.report("imports.name", name=alias.name, module=module)
+            if module.startswith("sklearn"):
+                check_experimental(self, alias.name)
             self.env[alias.asname or alias.name] = Ref(path)
 
     def s_Assign(self, node: ast.Assign) -> None:
@@ -103,6 +106,7 @@ class Interpreter(Branches):
         else:
             owner = self.eval(node.target.value)
             old = owner.attributes.get(node.target.attr, UNKNOWN) if isinstance(owner, Instance) else UNKNOWN
+            objects.check_frozen(self, owner, node.target.attr)
             access.set_attribute(owner, node.target.attr, self.binary(node.op, old, value))
 
     def assign(self, target: ast.expr, value: Any) -> None:
@@ -117,7 +121,9 @@ class Interpreter(Branches):
         elif isinstance(target, ast.Subscript):
             frames.store(self, self.eval(target.value), self.eval(target.slice), value)
         elif isinstance(target, ast.Attribute):
-            access.set_attribute(self.eval(target.value), target.attr, value)
+            owner = self.eval(target.value)
+            objects.check_frozen(self, owner, target.attr)
+            access.set_attribute(owner, target.attr, value)
 
     def s_Delete(self, node: ast.Delete) -> None:
         for target in node.targets:

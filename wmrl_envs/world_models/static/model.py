@@ -30,7 +30,11 @@ RULE_WEIGHT = 8.0  # executed outcomes that weigh as much as the confidence a ru
 BASE_WEIGHT = 40.0
 COST_WEIGHT = 4.0
 CACHE_SIZE = 4096
-LIMIT_SHARE = 1.0  # share of the wall-clock limit that one core's CPU seconds may use
+LATE_AT, LATE_SCALE = (
+    0.7,
+    0.6,
+)  # log(estimate / limit) at which half the programs are late, and how sharp that is: the estimate is rough
+UNFOLLOWED = 0.95  # times P(valid) of a program that was not followed from its model to its submission
 
 
 class StaticWorldModel:
@@ -97,6 +101,8 @@ class StaticWorldModel:
         p = (BASE_WEIGHT * self.base_valid + valid) / (BASE_WEIGHT + seen)
         for confidence in _strongest(analysis.findings, self._confidence).values():
             p *= 1.0 - confidence
+        if not analysis.followed:
+            p *= UNFOLLOWED
         late = self._p_late(analysis, timeout_s)
         return p * (1.0 - late), late
 
@@ -105,7 +111,7 @@ class StaticWorldModel:
         if not (math.isfinite(timeout_s) and timeout_s > 0):
             return 0.0  # no limit that says anything
         log_cpu = math.log(max(analysis.cpu_s, 1e-3)) + total / (COST_WEIGHT + count)
-        return 1.0 / (1.0 + math.exp(-(log_cpu - math.log(timeout_s * LIMIT_SHARE)) / 0.35))
+        return 1.0 / (1.0 + math.exp(-(log_cpu - math.log(timeout_s) - LATE_AT) / LATE_SCALE))
 
     def _outcome(self, solution: Solution, context: TaskContext, analysis: Analysis, residual: float, spread: float) -> Outcome:
         prior = prior_score(analysis.features, context.category, metric_family(context.metric))

@@ -27,6 +27,16 @@ def arguments(run: Expressions, node: ast.FunctionDef | ast.Lambda, args: list[A
     return local
 
 
+def check_frozen(run: Expressions, owner: Any, name: str) -> None:
+    """An attribute that a frozen data class does not let anyone set."""
+    decorators = owner.kind.node.decorator_list if isinstance(owner, Instance) and owner.kind is not None else []
+    if any(
+        isinstance(d, ast.Call) and any(k.arg == "frozen" and ast.unparse(k.value) == "True" for k in d.keywords)
+        for d in decorators
+    ):
+        run.report("runtime.frozen", name=name)
+
+
 def make(run: Expressions, kind: Class, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """An object of a class of the program: what `__init__` leaves, or the fields of a data class."""
     made = Instance(kind)

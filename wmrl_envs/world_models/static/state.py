@@ -35,6 +35,7 @@ class State:
         self.python_s = 0.0
         self.written: set[str] = set()
         self.opened_to_write = False
+        self.pandas_output = False  # transformers may give frames
         self.targets: Data | None = names.get("y") if isinstance(names.get("y"), Data) else None
 
     def report(self, rule: str, error: str | None = None, **values: Any) -> None:

@@ -27,10 +27,11 @@ MAX_ITEMS, MAX_TEXT = 10_000, 4000  # items of a list and characters of a text t
 
 @dataclass(eq=False)
 class Seq:
-    """A list or tuple whose items are known; `sure` False if their number is a guess."""
+    """A list or tuple whose items are known; `sure` False if their number is a guess. `index`: the names of a frame's columns."""
 
     items: list[Any]
     sure: bool = True
+    index: bool = False
 
     def __post_init__(self) -> None:
         if len(self.items) > MAX_ITEMS:
@@ -86,6 +87,13 @@ class Rows:
     """The number of rows of some data (`len(X)`)."""
 
     tag: str | None
+
+
+@dataclass(eq=False)
+class Groups:
+    """`frame.groupby(...)`: the columns that are put together."""
+
+    columns: dict[str, Column]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from wmrl_envs.world_models.static.values import (
     Const,
     Data,
     Dict,
+    Groups,
     Instance,
     Obj,
     Ref,
@@ -63,6 +64,9 @@ VARIABLES = frozenset(
 
 def attribute(run: State, owner: Any, name: str) -> Any:
     """`owner.name`."""
+    if isinstance(owner, Ref) and owner.path.startswith("dtype."):
+        kinds = {"int": "i", "float": "f", "bool": "b", "str": "O", "date": "M", "category": "O"}
+        return Const(kinds[owner.path[6:]]) if name == "kind" else UNKNOWN
     if isinstance(owner, Ref):
         path = f"{owner.path}.{name}"
         if run.index.resolve(path) == MISSING and run.index.module_exists(path) is not True:
@@ -92,6 +96,7 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`: the columns of a frame, a new column, or something that is not followed."""
     if isinstance(owner, Instance):
         owner.attributes[name] = value
+        return
     if isinstance(owner, Bound) and name in ("name", "names") and isinstance(owner.owner, Data):
         owner.owner.default_index = False  # frame.index.name = "id"
     if not isinstance(owner, Data) or owner.kind != "frame":
@@ -117,7 +122,8 @@ def _check_member(run: State, owner: Obj, name: str) -> None:
         return
     signature = entry["sig"] or {"p": [], "k": [], "kw": True}
     known = {*entry["members"], *signature["p"], *signature["k"], "predict_proba", "decision_function"}
-    if name not in known and not signature["kw"] and not name.startswith("_") and not name.endswith("_"):
+    judged = name == "feature_importances_" or (not name.startswith("_") and not name.endswith("_"))
+    if name not in known and not signature["kw"] and judged:
         run.report("api.attribute", owner=f"'{path.rpartition('.')[2]}' object", name=name, hint="")
 
 
@@ -125,7 +131,7 @@ def _data_attribute(run: State, owner: Data, name: str) -> Any:
     if name in ("loc", "iloc", "at", "iat", "index"):
         return Bound(owner, name)
     if name == "columns" and owner.kind == "frame":
-        return Seq([Const(c) for c in owner.columns]) if owner.columns is not None and not owner.open else UNKNOWN
+        return Seq([Const(c) for c in owner.columns], index=True) if owner.columns is not None and not owner.open else UNKNOWN
     if name == "shape":
         return _shape(owner)
     if name in ("dtype", "dtypes"):
@@ -133,6 +139,8 @@ def _data_attribute(run: State, owner: Data, name: str) -> Any:
     if name in ("values", "T", "dt", "str", "sparse", "cat"):
         kind = "array" if name in ("values", "T") else owner.kind
         accessor = owner.accessor or name in ("dt", "str", "sparse", "cat")
+        if owner.kind == "series" and not owner.accessor:
+            _check_accessor(run, owner, name)
         if name == "T":
             return owner.but(kind=kind, rows=None, columns=None, width=None, exact=False)
         changes = {"columns": None} if kind == "array" else {}
@@ -146,6 +154,17 @@ def _data_attribute(run: State, owner: Data, name: str) -> Any:
         return owner.but(text=False, low=None, meaning=None, accessor=False)
     _check_data_member(run, owner, name, members)
     return Bound(owner, name)
+
+
+def _check_accessor(run: State, owner: Data, name: str) -> None:
+    if name == "str" and (
+        owner.dtype in ("int", "float", "bool", "date") or (owner.text is False and owner.dtype != "category")
+    ):
+        run.report(
+            "shapes.accessor", name=name, wanted=f"string values, not {'floating' if owner.dtype == 'float' else 'integer'}"
+        )
+    if name == "dt" and owner.dtype in ("str", "int", "float"):
+        run.report("shapes.accessor", name=name, wanted="datetimelike values")
 
 
 def _check_data_member(run: State, owner: Data, name: str, members: Any) -> None:
@@ -191,6 +210,9 @@ def subscript(run: State, owner: Any, key: Any) -> Any:
         return _located(run, owner, key)
     if isinstance(owner, (Seq, Dict)):
         return _item(run, owner, key)
+    if isinstance(owner, Groups):
+        names = [key.value] if isinstance(key, Const) else key.strings() if isinstance(key, Seq) else None
+        return UNKNOWN if names is None else Groups({n: owner.columns[n] for n in names if n in owner.columns})
     language.check_none(run, owner, None)
     if not isinstance(owner, Data):
         return UNKNOWN
@@ -234,6 +256,12 @@ def _located(run: State, owner: Bound, key: Any) -> Any:
 
 def _item(run: State, owner: Seq | Dict, key: Any) -> Any:
     key = run.plain(key)
+    if (
+        isinstance(owner, Seq)
+        and not owner.index
+        and (isinstance(key, Seq) or (isinstance(key, Const) and isinstance(key.value, str)))
+    ):
+        run.report("runtime.index-type", owner="list", kind="tuple" if isinstance(key, Seq) else "str")
     if isinstance(key, Const):
         try:
             return owner.items[key.value]
@@ -244,7 +272,7 @@ def _item(run: State, owner: Seq | Dict, key: Any) -> Any:
             elif isinstance(owner, Dict) and not owner.open:
                 run.report("runtime.key", name=key.value)
     elif isinstance(owner, Seq) and isinstance(key, Slice) and key.known:
-        return Seq(owner.items[key.lower : key.upper], owner.sure)
+        return Seq(owner.items[key.lower : key.upper], owner.sure, owner.index)
     return UNKNOWN
 
 

@@ -28,7 +28,14 @@ def elementwise(run: State, op: ast.operator, left: Any, right: Any) -> Data:
 
 
 def _both(run: State, op: ast.operator, main: Data, a: Data, b: Data) -> Data:
-    if a.kind == b.kind == "array" and a.rows and b.rows and a.rows != b.rows and a.ndim == b.ndim == 1:
+    if (
+        not isinstance(op, ast.MatMult)
+        and a.kind == b.kind == "array"
+        and a.rows
+        and b.rows
+        and a.rows != b.rows
+        and a.ndim == b.ndim == 1
+    ):
         n, m = run.count(a.rows), run.count(b.rows)
         if n is not None and m is not None and n != m and 1 not in (n, m):
             text = f"operands could not be broadcast together with shapes ({n},) ({m},) "
@@ -38,6 +45,10 @@ def _both(run: State, op: ast.operator, main: Data, a: Data, b: Data) -> Data:
     rows = a.rows if a.rows == b.rows else (a.rows or b.rows if None in (a.rows, b.rows) else None)
     if text_ is True and False in (a.text, b.text) and not isinstance(op, ast.Mult) and "frame" not in (a.kind, b.kind):
         run.report("shapes.text-arithmetic", text="unsupported operand type(s): text and numbers")
+    if isinstance(op, ast.MatMult) and a.ndim == 2 and a.exact and a.width and b.ndim in (1, 2):
+        inner = run.count(b.rows)
+        if inner is not None and inner != int(a.width):
+            run.report("shapes.matmul", n=inner, m=int(a.width))
     if isinstance(op, ast.MatMult) or None in (a.ndim, b.ndim):
         return Data(
             main.kind if not isinstance(op, ast.MatMult) else "array",

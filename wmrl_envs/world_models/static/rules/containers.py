@@ -59,8 +59,8 @@ def list_method(run: State, owner: Seq, name: str, args: list[Any]) -> Any:
         if (isinstance(args[0], Seq) and not args[0].sure) or UNKNOWN in other or not owner.sure:
             return UNKNOWN
         if name == "union":
-            return Seq([*owner.items, *(i for i in other if i not in owner.items)])
-        return Seq([i for i in owner.items if (i in other) == (name == "intersection")])
+            return Seq([*owner.items, *(i for i in other if i not in owner.items)], index=owner.index)
+        return Seq([i for i in owner.items if (i in other) == (name == "intersection")], index=owner.index)
     if name in ("append", "extend", "insert", "pop", "clear"):
         owner.items.append(UNKNOWN)
         owner.sure = False

@@ -30,6 +30,7 @@ from wmrl_envs.world_models.static.rules.transformers import transform
 from wmrl_envs.world_models.static.state import State
 from wmrl_envs.world_models.static.values import UNKNOWN, Const, Data, Fit, Obj
 
+_CONTINUOUS = "Unknown label type: continuous. Maybe you are trying to fit a classifier, which expects discrete classes on a regression target with continuous values."
 _BY_TARGET = ("MultiOutputRegressor", "MultiOutputClassifier", "OneVsRestClassifier", "ClassifierChain", "RegressorChain")
 
 
@@ -80,7 +81,7 @@ def _check_target(run: State, model: Obj, y: Any) -> None:
     if not tags or not isinstance(y, Data) or tags["type"] not in ("regressor", "classifier"):
         return
     if tags["type"] == "classifier" and y.meaning in ("continuous", "log"):
-        run.report("shapes.target-type")
+        run.report("shapes.target-type", text=_CONTINUOUS)
     if tags["type"] == "regressor" and y.text is True:
         run.report("shapes.text", prefix="")
     if y.ndim == 2 and (y.width or 1) > 1 and not tags.get("multi") and model.name not in ALSO_MULTI_OUTPUT:

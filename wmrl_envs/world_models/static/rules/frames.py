@@ -343,7 +343,7 @@ METHODS: dict[str, Callable[[Any, Data, list[Any], dict[str, Any]], Any]] = {
     "reindex": _reindex,
     **dict.fromkeys(("drop_duplicates", "query"), _same_columns),
     **dict.fromkeys(
-        ("join", "pivot_table", "pivot", "groupby", "melt", "add_prefix", "add_suffix", "stack", "unstack", "agg"),
+        ("join", "pivot_table", "pivot", "melt", "add_prefix", "add_suffix", "stack", "unstack", "agg"),
         _reshaped,
     ),
 }

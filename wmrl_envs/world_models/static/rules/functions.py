@@ -9,6 +9,7 @@ from typing import Any
 from wmrl_envs.world_models.static.rules import estimators, language, options, tables
 from wmrl_envs.world_models.static.rules.arrays import concatenate
 from wmrl_envs.world_models.static.rules.methods import data_method
+from wmrl_envs.world_models.static.rules.signatures import check_scoring
 from wmrl_envs.world_models.static.state import State, items_of
 from wmrl_envs.world_models.static.values import UNKNOWN, Const, Data, Dict, Func, Many, Obj, Ref, Rows, Seq
 
@@ -84,7 +85,7 @@ def elementwise_function(run: State, name: str, args: list[Any], kwargs: dict[st
     if name in ("abs", "absolute", "square", "sqrt"):
         return main.but(low=0.0)
     if name in _WHOLE:
-        return main.but(meaning="whole" if main.meaning == "real" else main.meaning)
+        return main.but(meaning={"real": "whole", "continuous": "target"}.get(main.meaning or "", main.meaning))
     if name in ("nan_to_num", "isnan", "isfinite", "logical_not"):
         return main.but(
             nan=False, text=False, mask=name != "nan_to_num", meaning=main.meaning if name == "nan_to_num" else None
@@ -114,6 +115,9 @@ def _environment(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _split(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    labels = kwargs.get("stratify")
+    if isinstance(labels, Data) and labels.meaning in ("continuous", "log"):
+        run.report("shapes.target-type", text="The least populated classes in y have only 1 member, which is too few.")
     if not args or not all(isinstance(a, Data) for a in args):
         return Seq([UNKNOWN] * (2 * len(args))) if args else UNKNOWN
     estimators.check_lengths(run, args[0], args[1] if len(args) > 1 else UNKNOWN)
@@ -124,6 +128,7 @@ def _split(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _cross_val(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    check_scoring(run, "cross_val_score", kwargs.get("scoring"))
     if args and isinstance(args[0], Obj):
         x = args[1] if len(args) > 1 else kwargs.get("X", UNKNOWN)
         y = args[2] if len(args) > 2 else kwargs.get("y", UNKNOWN)
@@ -151,6 +156,9 @@ def _listing(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _sorted(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
     items = items_of(args[0]) if args else []
+    key = kwargs.get("key")
+    if isinstance(key, Func) and items:
+        run.inline(key, [items[0]], {})
     if items is None:
         return UNKNOWN
     return Seq(items) if not kwargs else Seq([UNKNOWN] * len(items))
@@ -231,6 +239,11 @@ def _is_kind(*kinds: str) -> Callable[..., Any]:
     return handler
 
 
+def _configure(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    run.pandas_output = run.pandas_output or "transform_output" in kwargs
+    return Const(None)
+
+
 def _call_lambda(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`map(function, items)`."""
     items = items_of(args[1]) if len(args) == 2 else None
@@ -288,6 +301,7 @@ HANDLERS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "numpy.hstack": _stacked(False),
     "numpy.column_stack": _stacked(False),
     "numpy.diff": _diff,
+    "sklearn.set_config": _configure,
     "argparse.ArgumentParser": options.parser,
     "argparse.Namespace": options.namespace,
     "types.SimpleNamespace": options.namespace,

@@ -35,7 +35,8 @@ def check_input(run: State, model: Obj, data: Any) -> None:
     if not tags:
         return
     _check_size(run, model, data)
-    if data.text is True and not tags["string"]:
+    _check_dates(run, model, data, tags)
+    if data.text is True and not tags["string"] and not _own_categories(model, data):
         strategy = model.get("strategy", None, "mean")
         if model.name != "SimpleImputer":
             run.report("shapes.text", prefix="")
@@ -53,6 +54,23 @@ def check_input(run: State, model: Obj, data: Any) -> None:
         run.report("runtime.nan-sparse" if data.sparse else "runtime.nan-sparse-likely", model=model.name)
     if tags.get("positive") and data.low is not None and data.low < 0:
         run.report("runtime.negative", model=model.name)
+
+
+def _check_dates(run: State, model: Obj, data: Data, tags: dict[str, Any]) -> None:
+    """Dates beside numbers."""
+    kinds = {c.dtype for c in (data.columns or {}).values()}
+    if tags["type"] in ("classifier", "regressor") and data.kind == "frame" and "date" in kinds and len(kinds - {None}) > 1:
+        run.report("shapes.dates")
+
+
+def _own_categories(model: Obj, data: Data) -> bool:
+    """Histogram boosting takes columns of dtype category as they are."""
+    columns = (data.columns or {}).values()
+    return (
+        model.name.startswith("HistGradientBoosting")
+        and bool(columns)
+        and all(c.dtype == "category" or not c.text for c in columns)
+    )
 
 
 def _check_size(run: State, model: Obj, data: Data) -> None:
@@ -96,27 +114,44 @@ def check_parameters(run: State, model: Obj) -> None:
 
 def _check_grid(run: State, search: Obj) -> None:
     inner, grid = search.get("estimator", 0), search.get("param_grid", 1, search.get("param_distributions", 1))
-    if not isinstance(inner, Obj) or not isinstance(grid, Dict):
-        return
-    names = _step_names(inner)
-    for key in grid.items:
-        step = str(key).split("__")[0]
-        if names is not None and step not in names:
-            text = f"Invalid parameter {step!r} for estimator {display(inner)}. Valid parameters are: {sorted(names)}."
-            run.report("api.value", "ValueError", text=text)
+    for one in grid.items if isinstance(grid, Seq) else [grid]:
+        for key in one.items if isinstance(one, Dict) and isinstance(inner, Obj) else ():
+            if _has_parameter(run, inner, str(key)) is False:
+                text = f"Invalid parameter {str(key).split('__')[0]!r} for estimator {display(inner)}."
+                run.report("api.value", "ValueError", text=text)
 
 
-def _step_names(inner: Obj) -> set[str] | None:
-    """What the parameters of a pipeline or estimator may begin with."""
-    if inner.name == "Pipeline":
-        steps = inner.get("steps", 0)
-        named = isinstance(steps, Seq) and all(
-            isinstance(s, Seq) and s.items and isinstance(s.items[0], Const) for s in steps.items
-        )
-        return (
-            {*(str(s.items[0].value) for s in steps.items), "memory", "verbose", "steps", "transform_input"} if named else None
-        )
-    if inner.name == "make_pipeline" and inner.complete and all(isinstance(a, Obj) for a in inner.args):
-        found = {a.name.lower() for a in inner.args}
-        return {*found, "memory", "verbose", "steps", "transform_input"} if len(found) == len(inner.args) else None
-    return None
+def _has_parameter(run: State, model: Any, key: str) -> bool | None:
+    """Whether `set_params(key=...)` works, "a__b" being parameter b of part a; None if that is not known."""
+    head, _, rest = key.partition("__")
+    if not isinstance(model, Obj) or not model.complete:
+        return None
+    if model.name in PIPELINES:
+        parts = _named_steps(model)
+        if parts is None or head in ("memory", "verbose", "steps", "transform_input"):
+            return None
+        return head in parts and (_has_parameter(run, parts[head], rest) is not False if rest else True)
+    entry = run.index.resolve(model.path)
+    signature = entry.get("sig") if isinstance(entry, dict) and entry["t"] == "class" else None
+    if (
+        not signature
+        or signature["kw"]
+        or model.name in TRANSFORMERS_BY_COLUMN | UNIONS
+        or model.name.startswith(("Voting", "Stacking"))
+    ):
+        return None
+    if head not in {*signature["p"], *signature["k"]}:
+        return False
+    return _has_parameter(run, model.kwargs.get(head), rest) is not False if rest else True
+
+
+def _named_steps(model: Obj) -> dict[str, Any] | None:
+    """The steps of a pipeline by name."""
+    if model.name == "make_pipeline":
+        found = {a.name.lower(): a for a in model.args if isinstance(a, Obj)}
+        return found if len(found) == len(model.args) else None
+    steps = model.get("steps", 0)
+    pairs = steps.items if isinstance(steps, Seq) and steps.sure else []
+    if not pairs or not all(isinstance(s, Seq) and len(s.items) == 2 and isinstance(s.items[0], Const) for s in pairs):
+        return None
+    return {str(s.items[0].value): s.items[1] for s in pairs}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Any
 
 from wmrl_envs.world_models.static.rules import estimators, frames, options, submission, transformers
-from wmrl_envs.world_models.static.rules.arrays import reshape
+from wmrl_envs.world_models.static.rules.access import FRAME_MEMBERS
+from wmrl_envs.world_models.static.rules.arrays import elementwise, reshape
 from wmrl_envs.world_models.static.rules.containers import dict_method, list_method, string_method
+from wmrl_envs.world_models.static.rules.signatures import check_keywords
 from wmrl_envs.world_models.static.rules.tables import SUBMISSION
 from wmrl_envs.world_models.static.state import State
-from wmrl_envs.world_models.static.values import UNKNOWN, Bound, Const, Data, Dict, Many, Obj, Ref, Seq
+from wmrl_envs.world_models.static.values import UNKNOWN, Const, Data, Dict, Groups, Many, Obj, Ref, Seq
 
 REDUCTIONS = frozenset(
     [
@@ -115,6 +118,7 @@ SAME_SHAPE = frozenset(
         "title",
     ]
 )
+WHOLE = {"real": "whole", "continuous": "target"}  # what rounding makes of predictions and of targets
 LABELLERS = ("LabelEncoder", "LabelBinarizer", "MultiLabelBinarizer")
 _FLAGS = frozenset(
     [
@@ -149,14 +153,16 @@ def call_method(run: State, owner: Any, name: str, args: list[Any], kwargs: dict
         return dict_method(run, owner, name, args)
     if isinstance(owner, Const) and isinstance(owner.value, str):
         return string_method(owner.value, name, args)
-    if isinstance(owner, Bound) and isinstance(owner.owner, Data) and owner.name == "index":
-        return UNKNOWN
+    if isinstance(owner, Groups):
+        return _group_method(run, owner, name, kwargs)
     return UNKNOWN
 
 
 def _estimator_method(run: State, owner: Obj, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if owner.path == options.PARSER:
         return options.parser_method(run, owner, name, args, kwargs)
+    if name in ("fit", "predict", "transform") and owner.path.startswith("sklearn."):
+        check_keywords(run, owner.path, name, kwargs, owner.name)
     x = args[0] if args else kwargs.get("X", kwargs.get("raw_documents", UNKNOWN))
     y = args[1] if len(args) > 1 else kwargs.get("y", UNKNOWN)
     if name == "fit":
@@ -169,17 +175,24 @@ def _estimator_method(run: State, owner: Obj, name: str, args: list[Any], kwargs
     if name == "fit_transform":
         estimators.check_lengths(run, x, y)
         owner.fitted_on = x if isinstance(x, Data) else Data()
-        return transformers.transform(run, owner, x)
+        return _transformed(run, owner, x)
     if name == "transform":
         estimators.check_fitted(run, owner, owner.name)
-        return transformers.transform(run, owner, x)
+        _check_unseen(run, owner, x)
+        return _transformed(run, owner, x)
     if name == "inverse_transform" and owner.name in LABELLERS:
         return (
             owner.fitted_on.but(kind="array", rows=x.rows if isinstance(x, Data) else None, meaning="label")
             if owner.fitted_on
             else UNKNOWN
         )
+    if name == "set_output":
+        run.pandas_output = True
+        return owner
     if name == "split" and owner.path.startswith("sklearn.model_selection."):
+        if owner.name == "StratifiedKFold" and isinstance(y, Data) and y.meaning in ("continuous", "log"):
+            text = "Supported target types are: ('binary', 'multiclass'). Got 'continuous' instead."
+            run.report("shapes.target-type", text=text)
         return Many(int(estimators.folds_of(owner)), Seq([UNKNOWN, UNKNOWN]))
     if name == "set_params":
         owner.kwargs.update(kwargs)
@@ -189,10 +202,32 @@ def _estimator_method(run: State, owner: Obj, name: str, args: list[Any], kwargs
     return UNKNOWN
 
 
+def _transformed(run: State, owner: Obj, x: Any) -> Any:
+    result = transformers.transform(run, owner, x)
+    if run.pandas_output and isinstance(result, Data):
+        return Data("frame", open=True, rows=result.rows, ndim=2, nan=result.nan, text=result.text)
+    return result
+
+
+def _check_unseen(run: State, owner: Obj, x: Any) -> None:
+    """An encoder that knows the training rows alone may meet a level in the test rows that it has never seen."""
+    lenient = owner.get("handle_unknown") if owner.name != "LabelEncoder" else None
+    seen = owner.fitted_on
+    new_rows = isinstance(x, Data) and seen is not None and (seen.rows, x.rows) == ("train", "test") and seen.text is not False
+    if new_rows and owner.name in ("LabelEncoder", "OneHotEncoder", "OrdinalEncoder") and lenient in (None, "error"):
+        label = (
+            "y contains previously unseen labels"
+            if owner.name == "LabelEncoder"
+            else "Found unknown categories during transform"
+        )
+        run.report("data.unseen-likely", text=label)
+
+
 def _labelled(run: State, owner: Obj, name: str, x: Any) -> Any:
     """Numbers (or columns of 0 and 1) in place of labels."""
     if name == "transform":
         estimators.check_fitted(run, owner, owner.name)
+        _check_unseen(run, owner, x)
     else:
         owner.fitted_on = x if isinstance(x, Data) else Data()
     if owner.name != "LabelEncoder":
@@ -202,38 +237,28 @@ def _labelled(run: State, owner: Obj, name: str, x: Any) -> Any:
 
 def data_method(run: State, owner: Data, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`owner.name(...)` of a frame, series or array."""
+    check_keywords(
+        run,
+        FRAME_MEMBERS[owner.kind],
+        name,
+        kwargs,
+        "NDFrame" if name == "fillna" else FRAME_MEMBERS[owner.kind].rpartition(".")[2],
+    )
+    if owner.kind == "series" and name in NUMBERS_ONLY and owner.dtype == "str":
+        run.report("shapes.text-reduction", text=f"Cannot perform reduction '{name}' with string dtype")
     if name == "to_csv":
         return _to_csv(run, owner, args, kwargs)
     if owner.kind == "frame" and name in frames.METHODS:
         return frames.call(run, owner, name, args, kwargs)
-    if name == "reshape":
-        return reshape(run, owner, args)
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(run, owner, args, kwargs)
     if name in ("head", "tail", "sample"):
         return _some_rows(run, owner, name, args, kwargs)
     if owner.kind == "frame" and name in NUMBERS_ONLY:
         return _of_numbers(run, owner, name, args, kwargs)
     if name in REDUCTIONS:
         return _reduced(owner, name, args, kwargs)
-    if name == "to_frame":
-        label = args[0] if args else kwargs.get("name", UNKNOWN)
-        column = frames.column_from(owner)
-        known = isinstance(label, Const) and isinstance(label.value, str)
-        return Data(
-            "frame",
-            columns={label.value: column} if known else None,
-            open=not known,
-            rows=owner.rows,
-            ndim=2,
-            default_index=owner.default_index,
-        )
-    if name == "factorize":
-        return Seq([Data("array", rows=owner.rows, nan=False, text=False, ndim=1), UNKNOWN])
-    if name == "argsort" and owner.kind == "array":
-        return owner.but(meaning=None, text=False, nan=False, low=0.0)
-    if name == "apply":
-        return UNKNOWN  # a column, or a table where the function gives rows
-    if name in ("dropna", "drop_duplicates"):
-        return owner.but(rows=None, nan=False if name == "dropna" else owner.nan, default_index=False, dtype=owner.dtype)
     if name in SAME_SHAPE:
         return frames.in_place(owner, _same_shape(run, owner, name, args, kwargs), kwargs)
     return (
@@ -241,6 +266,68 @@ def data_method(run: State, owner: Data, name: str, args: list[Any], kwargs: dic
         if owner.kind == "frame"
         else UNKNOWN
     )
+
+
+def _to_frame(run: State, owner: Data, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    label = args[0] if args else kwargs.get("name", UNKNOWN)
+    known = isinstance(label, Const) and isinstance(label.value, str)
+    columns = {label.value: frames.column_from(owner)} if known else None
+    return Data("frame", columns=columns, open=not known, rows=owner.rows, ndim=2, default_index=owner.default_index)
+
+
+def _factorized(run: State, owner: Data, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return Seq([Data("array", rows=owner.rows, nan=False, text=False, ndim=1), UNKNOWN])
+
+
+def _without_some(run: State, owner: Data, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return owner.but(rows=None, default_index=False, dtype=owner.dtype)
+
+
+def _aligned(run: State, owner: Data, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    both = [owner, args[0]] if args and isinstance(args[0], Data) else []
+    same = [Data("frame", open=True, rows=d.rows, nan=d.nan, text=d.text, default_index=d.default_index) for d in both]
+    return Seq(same) if same and owner.kind == "frame" else UNKNOWN
+
+
+def _times(run: State, owner: Data, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return elementwise(run, ast.MatMult(), owner, args[0]) if args else UNKNOWN
+
+
+def _order(run: State, owner: Data, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return owner.but(meaning=None, text=False, nan=False, low=0.0)
+
+
+def _grouped(run: State, owner: Data, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`frame.groupby(keys)` with the columns that are not keys."""
+    key = args[0] if args else kwargs.get("by", UNKNOWN)
+    names = [key.value] if isinstance(key, Const) else key.strings() if isinstance(key, Seq) and key.sure else None
+    if names is None or owner.columns is None or owner.open:
+        return UNKNOWN
+    return Groups({k: c for k, c in owner.columns.items() if k not in names})
+
+
+def _group_method(run: State, owner: Groups, name: str, kwargs: dict[str, Any]) -> Any:
+    if (
+        name in ("mean", "median", "std", "var")
+        and any(c.dtype == "str" for c in owner.columns.values())
+        and not kwargs.get("numeric_only")
+    ):
+        run.report("shapes.text-reduction", text=f"dtype 'str' does not support operation '{name}'")
+    return UNKNOWN
+
+
+_SPECIAL: dict[str, Callable[[State, Data, list[Any], dict[str, Any]], Any]] = {
+    "reshape": lambda run, owner, args, kwargs: reshape(run, owner, args),
+    "to_frame": _to_frame,
+    "factorize": _factorized,
+    "argsort": _order,
+    "groupby": _grouped,
+    "align": _aligned,
+    "dot": _times,
+    "apply": lambda run, owner, args, kwargs: UNKNOWN,  # a column, or a table where the function gives rows
+    "dropna": lambda run, owner, args, kwargs: owner.but(rows=None, nan=False, default_index=False, dtype=owner.dtype),
+    "drop_duplicates": _without_some,
+}
 
 
 def _to_csv(run: State, owner: Data, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -354,7 +441,7 @@ _CHANGES: dict[str, Callable[[Data, list[Any], dict[str, Any]], dict[str, Any]]]
     "rank": lambda o, a, k: (
         _anything(o, a, k) | {"text": False, "columns": frames.with_all(o.columns, text=False, dtype="float")}
     ),
-    "round": lambda o, a, k: {"meaning": "whole" if o.meaning == "real" else o.meaning},
+    "round": lambda o, a, k: {"meaning": WHOLE.get(o.meaning or "", o.meaning)},
     **dict.fromkeys(("where", "shift", "diff", "pct_change"), _with_gaps),
     **dict.fromkeys(("interpolate", "ffill", "bfill"), _bridged),
     "reset_index": _reindexed,
@@ -371,7 +458,7 @@ def _astype(run: State, owner: Data, kind: Any) -> Data:
         name, "float" if name.startswith("float") else "int" if name.startswith("int") else None
     )
     text = True if name in ("str", "category") else False if numeric else None
-    meaning = "whole" if name.startswith("int") and owner.meaning == "real" else owner.meaning
+    meaning = WHOLE.get(owner.meaning or "", owner.meaning) if name.startswith("int") else owner.meaning
     nan = False if name == "str" and owner.kind == "array" else owner.nan
     columns = frames.with_all(owner.columns, text=text, dtype=dtype)
     return owner.but(text=text, dtype=dtype, meaning=meaning, nan=nan, columns=columns, dims=owner.dims, low=owner.low)

@@ -52,6 +52,8 @@ def read_csv(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
     for column in dates.strings() or [] if isinstance(dates, Seq) else []:
         if column in columns:
             columns[column] = Column(False, columns[column].nan, date=True, dtype="date")
+    for column in set(run.context.target_columns) & columns.keys():
+        columns[column] = _target(run, columns[column])
     left = {c: v for c, v in columns.items() if names is None or c in names}
     if isinstance(index, Const):
         label = list(left)[index.value] if isinstance(index.value, int) and index.value < len(left) else index.value
@@ -61,6 +63,15 @@ def read_csv(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return UNKNOWN
     tag = _TAGS.get(relative, relative) if whole else None
     return Data("frame", columns=left, rows=tag, ndim=2, default_index=index is None).summarised()
+
+
+def _target(run: State, column: Column) -> Column:
+    """A column that is to be predicted."""
+    family = submission.metric_family(run.context.metric)
+    continuous = column.dtype == "float" and family in ("number", "non-negative")
+    return replace(
+        column, meaning="continuous" if continuous else "target", low=0.0 if family == "non-negative" else column.low
+    )
 
 
 def column_kind(info: FileInfo, name: str, kind: str) -> Column:
