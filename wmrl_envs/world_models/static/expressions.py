@@ -155,7 +155,10 @@ class Expressions(State):
         if isinstance(function, Class):
             return self.make(function, args, kwargs)
         if isinstance(function, Bound) and isinstance(function.owner, Instance):
-            return UNKNOWN
+            if function.name != "fit_transform" or not args:
+                return UNKNOWN
+            self.method(function.owner, "fit", args)
+            return self.method(function.owner, "transform", args[:1])
         return calls.call(self, function, args, kwargs, complete)
 
     def e_Lambda(self, node: ast.Lambda) -> Any:

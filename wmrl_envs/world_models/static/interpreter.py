@@ -34,6 +34,7 @@ from wmrl_envs.world_models.static.values import (
 
 log = logging.getLogger(__name__)
 MAX_DEPTH = 7  # calls of the program's own functions within one another
+_HELPERS = ("sklearn.base.BaseEstimator", "sklearn.base.TransformerMixin")  # add nothing that is followed
 _HOLDS_VALUES = ("dataclass", "dataclasses.dataclass", "attrs.define", "total_ordering")
 
 
@@ -167,6 +168,7 @@ class Interpreter(Branches):
     def s_ClassDef(self, node: ast.ClassDef) -> None:
         bases = [self.eval(b) for b in node.bases]
         parents = [b for b in bases if isinstance(b, Class)]
+        bases = [b for b in bases if not (isinstance(b, Ref) and b.path in _HELPERS)]
         plain = all(isinstance(b, Class) or b == Ref("builtins.object") for b in bases) and not node.keywords
         decorated = [ast.unparse(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list]
         known = all(d in _HOLDS_VALUES for d in decorated) and not objects.is_estimator(bases)
@@ -206,6 +208,11 @@ class Interpreter(Branches):
     def make(self, kind: Class, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """An object of a class of the program."""
         return objects.make(self, kind, args, kwargs)
+
+    def method(self, owner: Instance, name: str, args: list[Any]) -> Any:
+        """What a method of an object of the program gives; UNKNOWN if it has none of that name."""
+        found = self.member(owner, name)
+        return self.inline(found, args, {}) if isinstance(found, Func) else UNKNOWN
 
     def member(self, owner: Instance, name: str) -> Any:
         """An attribute or method of an object of the program."""

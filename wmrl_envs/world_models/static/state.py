@@ -8,7 +8,7 @@ from typing import Any
 from wmrl_envs.context import TaskContext
 from wmrl_envs.world_models.static.index.api import ApiIndex
 from wmrl_envs.world_models.static.rules.table import RULES, finding
-from wmrl_envs.world_models.static.values import Const, Data, Dict, Finding, Fit, Func, ProgramEnds, Rows, Seq
+from wmrl_envs.world_models.static.values import Const, Data, Dict, Finding, Fit, Func, Instance, ProgramEnds, Rows, Seq
 
 
 class State:
@@ -69,6 +69,10 @@ class State:
         """The number of rows of known data as a number; any other value as it is."""
         n = self.count(value.tag) if isinstance(value, Rows) else None
         return value if n is None else Const(n)
+
+    def method(self, owner: Instance, name: str, args: list[Any]) -> Any:
+        """What a method of an object of the program gives; UNKNOWN if it has none of that name."""
+        raise NotImplementedError
 
     def inline(self, function: Func, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What a function of the program itself gives for these arguments; the interpreter knows how."""

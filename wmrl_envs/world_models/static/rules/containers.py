@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from wmrl_envs.world_models.static.state import State
-from wmrl_envs.world_models.static.values import UNKNOWN, Const, Dict, Seq
+from wmrl_envs.world_models.static.values import UNKNOWN, Const, Dict, Func, Seq
 
 
 def dict_method(run: State, owner: Dict, name: str, args: list[Any]) -> Any:
@@ -33,7 +33,7 @@ def dict_method(run: State, owner: Dict, name: str, args: list[Any]) -> Any:
     return UNKNOWN
 
 
-def list_method(run: State, owner: Seq, name: str, args: list[Any]) -> Any:
+def list_method(run: State, owner: Seq, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`owner.name(...)` of a list or tuple."""
     owner.sure = owner.sure and (run.certainty == 1 or name not in ("append", "extend", "insert", "pop", "remove", "clear"))
     if name == "append" and args:
@@ -51,6 +51,8 @@ def list_method(run: State, owner: Seq, name: str, args: list[Any]) -> Any:
             owner.items.remove(args[0])
         owner.sure = owner.sure and known
         return Const(None)
+    if name == "sort" and isinstance(kwargs.get("key"), Func) and owner.items:
+        run.inline(kwargs["key"], [owner.items[0]], {})
     if name in ("sort", "reverse"):
         owner.items[:] = [UNKNOWN] * len(owner.items)
         return Const(None)

@@ -28,9 +28,10 @@ from wmrl_envs.world_models.static.rules.pipelines import (
 )
 from wmrl_envs.world_models.static.rules.transformers import transform
 from wmrl_envs.world_models.static.state import State
-from wmrl_envs.world_models.static.values import UNKNOWN, Const, Data, Fit, Obj
+from wmrl_envs.world_models.static.values import UNKNOWN, Const, Data, Fit, Obj, Seq
 
 _CONTINUOUS = "Unknown label type: continuous. Maybe you are trying to fit a classifier, which expects discrete classes on a regression target with continuous values."
+_LISTS = ("RandomForest", "ExtraTrees", "DecisionTree", "ExtraTree", "KNeighbors", "RadiusNeighbors")
 _BY_TARGET = ("MultiOutputRegressor", "MultiOutputClassifier", "OneVsRestClassifier", "ClassifierChain", "RegressorChain")
 
 
@@ -159,7 +160,7 @@ def predict(run: State, model: Obj, method: str, x: Any) -> Any:
     one = y is None or y.ndim == 1 or y.width == 1.0
     if method == "predict_proba":
         if several or not one:
-            return _several_probabilities(final, rows, several)
+            return _several_probabilities(final, rows, y)
         return Data("array", rows=rows, nan=False, text=False, ndim=2, meaning="proba", low=0.0)
     tags = tags_of(run, final) if isinstance(final, Obj) else None
     kind = {"classifier": "label", "regressor": "real"}.get((tags or {}).get("type") or "")
@@ -179,9 +180,13 @@ def predict(run: State, model: Obj, method: str, x: Any) -> Any:
     )
 
 
-def _several_probabilities(final: Any, rows: str | None, several: bool) -> Any:
-    """Of several targets: one table from those that fit each by itself, else a list with a table for each."""
-    if isinstance(final, Obj) and final.name.startswith(("MLP", "OneVsRest", "ClassifierChain")) and several:
+def _several_probabilities(final: Any, rows: str | None, y: Data | None) -> Any:
+    """Of several targets: a list with a table for each from trees and neighbours, one table from others."""
+    n = int(y.width) if y is not None and y.ndim == 2 and y.width else 0
+    name = final.name if isinstance(final, Obj) else ""
+    if n and name.startswith(_LISTS):
+        return Seq([Data("array", rows=rows, nan=False, text=False, ndim=2, meaning="proba", low=0.0) for _ in range(n)])
+    if n and name.startswith(("MLP", "OneVsRest", "ClassifierChain")):
         return Data("array", rows=rows, nan=False, text=False, ndim=2, low=0.0)
     return UNKNOWN
 

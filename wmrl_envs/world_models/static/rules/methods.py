@@ -1,4 +1,4 @@
-"""What method calls give: estimators, arrays and series, lists and texts. Those of frames are in `frames`."""
+"""What method calls give; those of series and arrays, and of frames what has no module of its own."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from wmrl_envs.world_models.static.rules import estimators, frames, options, submission, transformers
+from wmrl_envs.world_models.static.rules import frames, submission
 from wmrl_envs.world_models.static.rules.access import FRAME_MEMBERS
 from wmrl_envs.world_models.static.rules.arrays import elementwise, reshape
 from wmrl_envs.world_models.static.rules.containers import dict_method, list_method, string_method
+from wmrl_envs.world_models.static.rules.models import estimator_method
 from wmrl_envs.world_models.static.rules.signatures import check_keywords
 from wmrl_envs.world_models.static.rules.tables import SUBMISSION
 from wmrl_envs.world_models.static.state import State
-from wmrl_envs.world_models.static.values import UNKNOWN, Const, Data, Dict, Groups, Many, Obj, Ref, Seq
+from wmrl_envs.world_models.static.values import UNKNOWN, Const, Data, Dict, Groups, Obj, Ref, Seq
 
 REDUCTIONS = frozenset(
     [
@@ -28,7 +29,6 @@ REDUCTIONS = frozenset(
         "value_counts",
         "quantile",
         "argmax",
-        "argsort",
         "nunique",
         "any",
         "all",
@@ -119,7 +119,6 @@ SAME_SHAPE = frozenset(
     ]
 )
 WHOLE = {"real": "whole", "continuous": "target"}  # what rounding makes of predictions and of targets
-LABELLERS = ("LabelEncoder", "LabelBinarizer", "MultiLabelBinarizer")
 _FLAGS = frozenset(
     [
         "isna",
@@ -144,11 +143,11 @@ _FLAGS = frozenset(
 def call_method(run: State, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`owner.name(*args, **kwargs)`."""
     if isinstance(owner, Obj):
-        return _estimator_method(run, owner, name, args, kwargs)
+        return estimator_method(run, owner, name, args, kwargs)
     if isinstance(owner, Data):
         return data_method(run, owner, name, args, kwargs)
     if isinstance(owner, Seq):
-        return list_method(run, owner, name, args)
+        return list_method(run, owner, name, args, kwargs)
     if isinstance(owner, Dict):
         return dict_method(run, owner, name, args)
     if isinstance(owner, Const) and isinstance(owner.value, str):
@@ -156,83 +155,6 @@ def call_method(run: State, owner: Any, name: str, args: list[Any], kwargs: dict
     if isinstance(owner, Groups):
         return _group_method(run, owner, name, kwargs)
     return UNKNOWN
-
-
-def _estimator_method(run: State, owner: Obj, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if owner.path == options.PARSER:
-        return options.parser_method(run, owner, name, args, kwargs)
-    if name in ("fit", "predict", "transform") and owner.path.startswith("sklearn."):
-        check_keywords(run, owner.path, name, kwargs, owner.name)
-    x = args[0] if args else kwargs.get("X", kwargs.get("raw_documents", UNKNOWN))
-    y = args[1] if len(args) > 1 else kwargs.get("y", UNKNOWN)
-    if name == "fit":
-        run.fits += estimators.fit(run, owner, x, y)
-        return owner
-    if name in ("predict", "predict_proba", "decision_function"):
-        return estimators.predict(run, owner, name, x)
-    if owner.name in LABELLERS and name in ("fit_transform", "transform"):
-        return _labelled(run, owner, name, x)
-    if name == "fit_transform":
-        estimators.check_lengths(run, x, y)
-        owner.fitted_on = x if isinstance(x, Data) else Data()
-        return _transformed(run, owner, x)
-    if name == "transform":
-        estimators.check_fitted(run, owner, owner.name)
-        _check_unseen(run, owner, x)
-        return _transformed(run, owner, x)
-    if name == "inverse_transform" and owner.name in LABELLERS:
-        return (
-            owner.fitted_on.but(kind="array", rows=x.rows if isinstance(x, Data) else None, meaning="label")
-            if owner.fitted_on
-            else UNKNOWN
-        )
-    if name == "set_output":
-        run.pandas_output = True
-        return owner
-    if name == "split" and owner.path.startswith("sklearn.model_selection."):
-        if owner.name == "StratifiedKFold" and isinstance(y, Data) and y.meaning in ("continuous", "log"):
-            text = "Supported target types are: ('binary', 'multiclass'). Got 'continuous' instead."
-            run.report("shapes.target-type", text=text)
-        return Many(int(estimators.folds_of(owner)), Seq([UNKNOWN, UNKNOWN]))
-    if name == "set_params":
-        owner.kwargs.update(kwargs)
-        return owner
-    if name == "fit_predict":
-        return Data(rows=x.rows if isinstance(x, Data) else None, ndim=1)
-    return UNKNOWN
-
-
-def _transformed(run: State, owner: Obj, x: Any) -> Any:
-    result = transformers.transform(run, owner, x)
-    if run.pandas_output and isinstance(result, Data):
-        return Data("frame", open=True, rows=result.rows, ndim=2, nan=result.nan, text=result.text)
-    return result
-
-
-def _check_unseen(run: State, owner: Obj, x: Any) -> None:
-    """An encoder that knows the training rows alone may meet a level in the test rows that it has never seen."""
-    lenient = owner.get("handle_unknown") if owner.name != "LabelEncoder" else None
-    seen = owner.fitted_on
-    new_rows = isinstance(x, Data) and seen is not None and (seen.rows, x.rows) == ("train", "test") and seen.text is not False
-    if new_rows and owner.name in ("LabelEncoder", "OneHotEncoder", "OrdinalEncoder") and lenient in (None, "error"):
-        label = (
-            "y contains previously unseen labels"
-            if owner.name == "LabelEncoder"
-            else "Found unknown categories during transform"
-        )
-        run.report("data.unseen-likely", text=label)
-
-
-def _labelled(run: State, owner: Obj, name: str, x: Any) -> Any:
-    """Numbers (or columns of 0 and 1) in place of labels."""
-    if name == "transform":
-        estimators.check_fitted(run, owner, owner.name)
-        _check_unseen(run, owner, x)
-    else:
-        owner.fitted_on = x if isinstance(x, Data) else Data()
-    if owner.name != "LabelEncoder":
-        return UNKNOWN
-    return Data("array", rows=x.rows if isinstance(x, Data) else None, nan=False, text=False, ndim=1, meaning="target")
 
 
 def data_method(run: State, owner: Data, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -18,13 +18,16 @@ from wmrl_envs.world_models.static.rules.pipelines import (
     steps_of,
 )
 from wmrl_envs.world_models.static.state import State
-from wmrl_envs.world_models.static.values import UNKNOWN, Column, Const, Data, Obj, Seq
+from wmrl_envs.world_models.static.values import UNKNOWN, Column, Const, Data, Instance, Obj, Seq
 
 
 def transform(run: State, step: Any, data: Any) -> Any:
     """What comes out of a transformer; UNKNOWN where that cannot be said."""
     if isinstance(step, Const):
         return data
+    if isinstance(step, Instance):
+        run.method(step, "fit", [data])
+        return run.method(step, "transform", [data])
     if not isinstance(step, Obj) or not isinstance(data, Data):
         return UNKNOWN
     if step.name in PIPELINES:
