@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 
 class ExecutionStatus(StrEnum):
-    """How an attempt ended. All but `INFRA_ERROR` are the agent's own doing and score 0 (except `OK`).
+    """How an execution ended. All but `INFRA_ERROR` are the agent's own doing and score 0 (except `OK`).
 
     >>> ExecutionStatus("timeout").is_agents_own
     True

@@ -191,7 +191,7 @@ def rich_table(table: Table, title: str, k: int, width: int = 140) -> RichTable:
         view.add_row(*_cells(row, shown))
     view.add_section()
     for row in table.categories:
-        view.add_row(*_cells(row, shown, f"{row.name} ({row.tasks} tasks)"), style="bold")
+        view.add_row(*_cells(row, shown, f"{row.name} ({row.tasks} {'task' if row.tasks == 1 else 'tasks'})"), style="bold")
     view.add_section()
     view.add_row(*_cells(table.overall, shown, "mean of categories"), style="bold green")
     return view

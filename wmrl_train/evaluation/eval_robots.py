@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,12 +17,13 @@ from rich.table import Table
 
 from wmrl_envs.envs.libero import catalog
 from wmrl_envs.errors import InvalidInput
+from wmrl_train.agents.vla.play import Acts
 from wmrl_train.episodes.store import Trajectory
 from wmrl_train.evaluation import folder as folders
 from wmrl_train.evaluation.folder import Folder, evaluation_folder, progress
-from wmrl_train.evaluation.policies import CallableRobot, GreedyRobot, Policy
+from wmrl_train.evaluation.policies import CallableRobot
 from wmrl_train.evaluation.rates import RobotReport, summarize
-from wmrl_train.evaluation.robots import Pictures, evaluate_robot, save_gif
+from wmrl_train.evaluation.robots import Pictures, RobotStart, evaluate_robot, save_gif
 
 MOST_SIMULATORS = 4  # at once where nobody says how many: each takes about a gigabyte
 
@@ -103,7 +105,7 @@ def run(settings: RobotEval, *, out: Path | None, execute_horizon: int | None, d
     return report
 
 
-def _policy(settings: RobotEval, execute_horizon: int | None, device: str) -> tuple[Policy, dict[str, Any]]:
+def _policy(settings: RobotEval, execute_horizon: int | None, device: str) -> tuple[Acts, dict[str, Any]]:
     """The policy by its name, and the arguments of the environment that it was trained for."""
     if settings.agent.startswith("python:"):
         from wmrl_train.evaluation.named import function_of
@@ -123,14 +125,14 @@ def _policy(settings: RobotEval, execute_horizon: int | None, device: str) -> tu
     if execute_horizon is not None:
         loaded = replace(loaded, execute_horizon=execute_horizon)
     own = {"image_size": loaded.model.config.dino.image_size, "orientation": loaded.orientation}
-    return GreedyRobot(loaded), dict(settings.env) | own | {"action_chunk": loaded.execute_horizon}
+    return loaded, dict(settings.env) | own | {"action_chunk": loaded.execute_horizon}
 
 
-def evaluate(policy: Policy, settings: RobotEval, path: Path) -> RobotReport:
+def evaluate(policy: Acts, settings: RobotEval, path: Path) -> RobotReport:
     """Evaluate in a folder; episodes that it has are not run again (those lost to the simulator are).
 
     Args:
-        policy: answers observations with actions.
+        policy: a `VLAPolicy`, or a `CallableRobot`.
         settings: of the evaluation. path: of the folder.
 
     Raises:
@@ -144,15 +146,14 @@ def evaluate(policy: Policy, settings: RobotEval, path: Path) -> RobotReport:
         done = folder.of(set(wanted))
         if folder.done:
             console.print(f"continuing {path}: {len(done)} of {len(wanted)} episodes are there already")
-        there, ran = {t.key for t in done}, []
-        with progress(console, len(wanted), done) as advance:
-            for name, (task, _) in tasks.items():
-                starts = [(i, r) for task_name, i, r in wanted if task_name == name and (name, i, r) not in there]
-                if starts:
-                    keep = _keeper(folder, settings.videos, advance)
-                    ran += evaluate_robot(
-                        policy, _maker(settings, task), starts, workers=_workers(policy, settings), on_episode=keep
-                    )
+        there = {t.key for t in done}
+        missing = [RobotStart(*key) for key in wanted if key not in there]
+        ran: list[Trajectory] = []
+        if missing:
+            with progress(console, len(wanted), done) as advance:
+                make = _maker(settings, {name: task for name, (task, _) in tasks.items()})
+                keep = _keeper(folder, settings.videos, advance)
+                ran = evaluate_robot(policy, make, missing, workers=_workers(policy, settings), on_episode=keep)
         report = summarize([*done, *ran])
         cost = {
             "cost": _cost([*done, *ran]),
@@ -163,29 +164,29 @@ def evaluate(policy: Policy, settings: RobotEval, path: Path) -> RobotReport:
     return report
 
 
-def _workers(policy: Policy, settings: RobotEval) -> int:
+def _workers(policy: Acts, settings: RobotEval) -> int:
     if settings.workers is not None:
         return settings.workers
-    return min(os.cpu_count() or 1, MOST_SIMULATORS) if policy.together > 1 else 1
+    return 1 if isinstance(policy, CallableRobot) else min(os.cpu_count() or 1, MOST_SIMULATORS)
 
 
-def _maker(settings: RobotEval, task: Any) -> Callable[[], Any]:
+def _maker(settings: RobotEval, tasks: Mapping[str, Any]) -> Callable[[str], Any]:
     import gymnasium
 
     import wmrl_envs  # noqa: F401  (registers the environments)
 
-    return lambda: gymnasium.make("LIBERO-Long-v0", **settings.arguments(task))
+    return lambda name: gymnasium.make("LIBERO-Long-v0", **settings.arguments(tasks[name]))
 
 
 def _keeper(folder: Folder, videos: int, advance: Callable[[Trajectory], None]) -> Callable[[Trajectory, Pictures], None]:
-    """Stores each episode of a task, and animations of its first successes and failures."""
-    kept = {True: 0, False: 0}
+    """Stores each episode, and animations of the first successes and failures of each task."""
+    kept: Counter[tuple[str, bool]] = Counter()
 
     def keep(trajectory: Trajectory, frames: Pictures) -> None:
         folder.add(trajectory)
         success = trajectory.score == 1.0
-        if frames and trajectory.failure is None and kept[success] < videos:
-            kept[success] += 1
+        if frames and trajectory.failure is None and kept[trajectory.task, success] < videos:
+            kept[trajectory.task, success] += 1
             word = "success" if success else "failure"
             save_gif(frames, folder.path / f"{trajectory.task}-{trajectory.init_state:02d}-{trajectory.repeat}-{word}.gif")
         advance(trajectory)

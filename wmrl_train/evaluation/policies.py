@@ -101,35 +101,21 @@ class CallablePolicy:
 
 
 class CallableRobot(CallablePolicy):
-    """A Python function `agent(observation) -> actions (k, 7)`; the environment says what is wrong with other actions."""
+    """A Python function `agent(observation) -> actions (k, 7)`, or an object that is called so, perhaps with `reset()`."""
 
     returns = "actions (k, 7)"
 
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__(function)
-        self._with_context = False
+    def begin(self) -> None:
+        """An episode begins."""
+        if isinstance(self._function, Resettable):
+            self._call(self._function.reset)
 
-    def check(self, answer: Any) -> None:
-        """Nothing: see the class."""
-
-
-class ActsTogether(Protocol):
-    """A robot's policy that takes a batch of observations, as `VLAPolicy` does."""
-
-    def act(self, observations: Sequence[Any], temperature: float = 1.0) -> tuple[Any, ...]:
-        """The first of the results: actions (n, k, 7). Temperature 0: the likeliest."""
-
-
-class GreedyRobot:
-    """The likeliest actions of a robot's policy, for all episodes at once."""
-
-    parallel = False
-
-    def __init__(self, policy: ActsTogether, together: int = 64):
-        self._policy, self.together = policy, together
-
-    def respond(self, episodes: Sequence[OpenEpisode]) -> list[Any]:
-        return list(self._policy.act([e.observations[-1] for e in episodes], temperature=0.0)[0])
+    def act(
+        self, observations: Sequence[Any], temperature: float = 1.0, seeds: Sequence[int] | None = None
+    ) -> tuple[list[Any], list[tuple[()]], list[tuple[()]]]:
+        """Its actions for each observation, which the environment checks; it has no codes, and a temperature says nothing to it."""
+        none: list[tuple[()]] = [()] * len(observations)
+        return [self._call(self._function, observation) for observation in observations], none, none
 
 
 class EnginePolicy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -151,5 +152,6 @@ def rates(episodes: Iterable[Played]) -> dict[str, Any]:
         "avg": rate.value if kept else None, "low": low if kept else None, "high": high if kept else None,
         "best": sum(map(any, by_start.values())) / len(by_start) if by_start else None, "valid": None, "tasks": len(by_task),
         "failed": len(everything) - len(kept), "executions": len(everything),
+        "statuses": dict(Counter("ok" if e.lost is None else "infra_error" for e in everything)),
         "by_task": {task: sum(found) / len(found) if found else None for task, found in by_task.items()},
     }  # fmt: skip

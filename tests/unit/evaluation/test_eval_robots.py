@@ -13,7 +13,7 @@ from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train.evaluation import eval_robots
 from wmrl_train.evaluation.eval_robots import RobotEval, evaluate
 from wmrl_train.evaluation.folder import read_episodes
-from wmrl_train.evaluation.policies import CallableRobot, GreedyRobot
+from wmrl_train.evaluation.policies import CallableRobot
 
 
 def wmrl(*arguments):
@@ -202,15 +202,16 @@ class Together:
     def __init__(self):
         self.calls = []
 
-    def act(self, observations, temperature=1.0):
+    def act(self, observations, temperature=1.0, seeds=None):
         assert temperature == 0.0
         self.calls.append([o["index"] for o in observations])
-        return np.zeros((len(observations), 8, 7)), None, None
+        n = len(observations)
+        return np.zeros((n, 8, 7)), np.zeros((n, 1)), np.zeros((n, 1))
 
 
 def test_a_policy_that_takes_batches_acts_in_several_environments_at_once(tmp_path, stove):
     policy = Together()
-    report = evaluate(GreedyRobot(policy), RobotEval("a", tasks=(0,), workers=2), tmp_path)
+    report = evaluate(policy, RobotEval("a", tasks=(0,), workers=2), tmp_path)
     assert sorted(map(sorted, policy.calls)) == [[0, 1], [20]]
     assert (len(stove.made), stove.closed, report.rates["overall"].successes) == (2, 2, 2)
     assert {t.init_state: t.score for t in read_episodes(tmp_path)} == {0: 1.0, 1: 0.0, 20: 1.0}

@@ -59,6 +59,7 @@ def test_a_run_s_directory_is_that_of_any_run(tmp_path):
     steps = [r for r in records if "eval" not in r]
     assert [r["step"] for r in steps] == [1, 2, 3, 4]
     assert [r["step"] for r in records if "eval" in r] == [0, 4]
+    assert [r["eval"]["train"]["statuses"] for r in records if "eval" in r] == [{"ok": 2}] * 2
     assert {s["groups/anchors"] for s in steps} == {1.0}
     assert steps[-1]["policy/version"] == 4
     assert steps[-1]["policy/mismatch_kl"] < 1e-8

@@ -6,17 +6,25 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from wmrl_envs.context import Episode
 from wmrl_envs.errors import InfrastructureError
-from wmrl_train.agents.vla.policy import VLAPolicy
 from wmrl_train.episodes.lanes import Lane
 from wmrl_train.episodes.seeds import seed_of
 
 log = logging.getLogger(__name__)
+
+
+class Acts(Protocol):
+    """A robot's policy that looks at several observations together, as `VLAPolicy` does."""
+
+    def act(
+        self, observations: Sequence[Any], temperature: float = 1.0, seeds: Sequence[int] | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Actions (n, k, 7), the codes they come from and the codes' log-probabilities. Temperature 0 is greedy."""
 
 
 class Simulators:
@@ -112,13 +120,14 @@ class Played:
 
 
 def play(
-    policy: VLAPolicy,
+    policy: Acts,
     simulators: Simulators,
     starts: Sequence[Start],
     *,
     temperature: float = 1.0,
     retries: int = 2,
     look: Callable[..., Any] | None = None,
+    on_played: Callable[[int, Played], None] | None = None,
 ) -> list[Played]:
     """One episode from each start, in their order. What is sampled depends on the start and the number of the look alone.
 
@@ -126,6 +135,7 @@ def play(
         temperature: 0 is greedy.
         retries: further attempts, from the beginning, at an episode that the simulator loses; after them `lost` says why.
         look: called as `policy.act` is, in its place (to run it somewhere else).
+        on_played: called with the number of a start and its episode, as it ends.
     """
     look = look or policy.act
     simulators.reclaim()
@@ -157,4 +167,6 @@ def play(
                 waiting.append(number)
             else:
                 results[number] = played
+                if on_played is not None:
+                    on_played(number, played)
     return [results[number] for number in range(len(starts))]
