@@ -38,6 +38,7 @@ class TaskContext:
     timeout_s: float = 1200.0
     scaffold: str | None = None  # "sklearn": the prelude has loaded and split the data (names in `scaffold_names`)
     scaffold_names: Mapping[str, Any] = field(default_factory=dict)  # e.g. {"num": [...], "cat": [...], "rows": 1000}
+    data_dir: str | None = None  # the folder of competitions it was loaded from, where it is not the usual one
     history: tuple[tuple[str, str], ...] = ()  # (code, feedback) of earlier turns, oldest first
 
 

@@ -249,6 +249,7 @@ class MLEDojoEnv(ExecutableEnv):
         from wmrl_envs.tasks import task_context
 
         context = task_context(competition, timeout_s=self.limits.effective_s)
+        context = replace(context, data_dir=None if self.data_dir is None else str(self.data_dir))
         if self.scaffold is None:
             return context
         from wmrl_envs.tasks import scaffold

@@ -6,7 +6,7 @@ it will find there, computed from the public files by our own code (the two are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ NAMES = ("X", "T", "y", "num", "cat", "text", "date", "np", "pd", "os", "warning
 
 NEEDED_FILES = ("train.csv", "test.csv", "sample_submission.csv")
 
-PRELUDE = r'''
+_READ = r"""
 import os
 import warnings
 
@@ -43,7 +43,8 @@ _id = T.pop(_key)
 y = X[_targets[0] if len(_targets) == 1 else _targets][:_rows]
 X = X.drop(columns=[_key, *_targets])
 
-num = [c for c in X if X[c].dtype.kind in "ifb"]
+"""
+_KINDS = r"""num = [c for c in X if X[c].dtype.kind in "ifb"]
 cat, text, date = [], [], []
 for _c in X:
     if _c not in num:
@@ -54,7 +55,8 @@ for _c in X:
             text.append(_c)
         else:
             cat.append(_c)
-X = X[:_rows].copy()
+"""
+_REST = r'''X = X[:_rows].copy()
 for _c in text:
     X[_c], T[_c] = X[_c].fillna(""), T[_c].fillna("")
 if os.path.exists(_data + "/images.npz"):  # pictures: X and T are arrays of shape (rows, pixels)
@@ -79,6 +81,7 @@ def save(p):
     out.insert(0, _key, _id)
     out.to_csv(os.environ["SUBMISSION_PATH"], index=False)
 '''
+PRELUDE = _READ + _KINDS + _REST
 
 
 def overview(names: Mapping[str, Any]) -> str:
@@ -90,6 +93,17 @@ def overview(names: Mapping[str, Any]) -> str:
         f"num, cat, text, date: column names by kind.\n{kinds}\n"
         "End with save(predictions), one row for each row of T, in order; it writes the submission."
     )
+
+
+def prelude(kinds: Mapping[str, Sequence[str]] | None = None) -> str:
+    """The prelude; with `kinds` ("num", "cat", "text", "date" -> columns, of `describe`) one that takes them from there.
+
+    A reduced copy of the data needs that: of fewer rows other columns would look like free text.
+    """
+    if kinds is None:
+        return PRELUDE
+    given = "; ".join(f"{kind} = {[str(c) for c in kinds[kind]]!r}" for kind in ("num", "cat", "text", "date"))
+    return f"{_READ}{given}\n{_REST}"
 
 
 def environment(competition: Competition, max_rows: int | None = None) -> dict[str, str]:
