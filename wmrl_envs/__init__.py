@@ -16,6 +16,8 @@ _LAZY = {
     "AnchoredVecEnv": "wmrl_envs.wrappers.anchored_vec_env",
     "StaticWorldModel": "wmrl_envs.world_models.static.model",
     "SimulatorWorldModel": "wmrl_envs.world_models.simulator.model",
+    "LowFidelityWorldModel": "wmrl_envs.world_models.low_fidelity",
+    "StackedWorldModel": "wmrl_envs.world_models.stacked",
     "EnsembleWorldModel": "wmrl_envs.world_models.ensemble",
     "Solution": "wmrl_envs.outcome",
     "Execution": "wmrl_envs.outcome",
@@ -30,9 +32,11 @@ __all__ = [
     "ExecutableEnv",
     "Execution",
     "ExecutionStatus",
+    "LowFidelityWorldModel",
     "Outcome",
     "SimulatorWorldModel",
     "Solution",
+    "StackedWorldModel",
     "StaticWorldModel",
     "UnicodeText",
     "WorldModelEnv",
@@ -45,7 +49,9 @@ if TYPE_CHECKING:
     from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
     from wmrl_envs.spaces import UnicodeText
     from wmrl_envs.world_models.ensemble import EnsembleWorldModel
+    from wmrl_envs.world_models.low_fidelity import LowFidelityWorldModel
     from wmrl_envs.world_models.simulator.model import SimulatorWorldModel
+    from wmrl_envs.world_models.stacked import StackedWorldModel
     from wmrl_envs.world_models.static.model import StaticWorldModel
     from wmrl_envs.wrappers.anchored_vec_env import AnchoredVecEnv
     from wmrl_envs.wrappers.world_model_env import WorldModelEnv

@@ -4,7 +4,7 @@
 * `RewardModel.score` reads the reward off the observations of an episode that was stepped for real (VLA).
 * `DynamicsModel.step` replaces an ordinary Gymnasium environment, batched.
 
-What a model may be able to do besides is declared too: `LearningModel`, `Resumable`, `Seedable`, `Doubting`.
+What a model may be able to do besides is declared too: `LearningModel`, `Resumable`, `Seedable`, `Doubting`, `Priced`.
 """
 
 from __future__ import annotations
@@ -72,3 +72,14 @@ class Doubting(Protocol):
 
     def spread(self, task: str, /) -> float:
         """Standard deviation of its opinions on solutions of a task lately, in units of the score."""
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """A model whose predictions cost executions, and that keeps processes to be ended."""
+
+    @property
+    def cost_s(self) -> float:
+        """CPU seconds of the sandbox that a prediction costs, as seen so far."""
+
+    def close(self) -> None: ...

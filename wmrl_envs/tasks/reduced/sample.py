@@ -110,7 +110,7 @@ def marks_of(frame: pd.DataFrame, n: int, leave_out: Sequence[str] = ()) -> list
     for column in frame.columns.drop(list(leave_out), errors="ignore"):
         values = frame[column]
         found.append(values.isna().to_numpy())
-        if values.dtype == object:
+        if values.dtype.kind == "O":
             numbers = pd.to_numeric(values, errors="coerce").isna() & values.notna()
             found.append(numbers.to_numpy() if not numbers.all() else np.zeros(len(values), bool))
         elif values.dtype.kind == "f":
@@ -125,7 +125,7 @@ def class_columns(train: pd.DataFrame, test: pd.DataFrame) -> list[str]:
     """Columns of both that hold classes: words that repeat, or few whole numbers."""
 
     def is_class(values: pd.Series) -> bool:
-        if values.dtype == object:
+        if values.dtype.kind == "O":
             return values.nunique() <= 0.5 * len(values) and values[:1000].astype(str).str.len().mean() <= 40
         return values.dtype.kind in "iub" and values.nunique() <= CLASSES
 
