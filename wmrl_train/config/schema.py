@@ -142,12 +142,15 @@ class RolloutConfig(Section):
 
 
 class WorldModelConfig(Section):
-    kind: str = Field(default="static", pattern=r"^(static|simulator|ensemble|none|[\w.]+:\w+)$")
-    """"static": static analysis plus a regression that learns on the anchors. "simulator": language-model checks.
-    "ensemble": `members` together. "none": nothing is predicted, every group is executed (plain GRPO). "package.module:Class": a world
+    kind: str = Field(default="static", pattern=r"^(static|low_fidelity|stacked|simulator|ensemble|none|[\w.]+:\w+)$")
+    """"static": static analysis plus a regression that learns on the anchors. "low_fidelity": the program run on a reduced copy of its
+    task (`options.rows`, `options.test_rows`). "simulator": language-model checks. "stacked": `members`, the most trusted one first,
+    weighed by what the anchors teach (`options.budget`). "ensemble": `members` together. "none": nothing is predicted, every group is executed (plain GRPO). "package.module:Class": a world
     model of yours."""
     members: list[WorldModelConfig] = Field(default_factory=list)
-    """Of an ensemble, each with the keys of this section: [{kind: static}, {kind: simulator}]; how they are combined is `options.combine`."""
+    """Of "stacked" or "ensemble", each with the keys of this section: [{kind: low_fidelity}, {kind: static}]."""
+    workers: int | None = Field(default=None, ge=1)
+    """Predictions at a time of "low_fidelity", below executions in priority; null: as many as the sandbox has room for."""
     engine: Literal["policy", "transformers", "vllm", "openai"] = "policy"
     """Where the simulator's completions come from; "policy": the agent's own backbone, frozen (the base under LoRA, else a copy)."""
     model: str | None = None
@@ -317,10 +320,15 @@ class Config(Section):
                 f"rollout.max_context={self.rollout.max_context} leaves no room for a prompt beside "
                 f"rollout.max_new_tokens={self.rollout.max_new_tokens}"
             )
-        if (self.world_model.kind == "ensemble") != bool(self.world_model.members):
+        if (self.world_model.kind in ("ensemble", "stacked")) != bool(self.world_model.members):
             raise ValueError(
-                'world_model.members is what world_model.kind="ensemble" needs, and only that: name at least one there'
+                'world_model.members is what world_model.kind="stacked" and "ensemble" need, and only they: name at least one there'
             )
+        for model in (self.world_model, *self.world_model.members):
+            if model.workers is not None and model.kind != "low_fidelity":
+                raise ValueError(
+                    f'world_model.workers={model.workers} is of use with kind="low_fidelity" alone, not {model.kind!r}'
+                )
         if self.agent.name != "vla" and self.libero != LiberoConfig():
             raise ValueError('libero.* is of use with agent.name="vla" alone')
         if not self.tasks.train:

@@ -71,6 +71,7 @@ class Turn:
     version: int = 0  # weight updates the sampler had seen
     execution_s: float = 0.0  # wall clock
     execution_cpu_s: float = 0.0
+    predicted_cpu_s: float = 0.0  # of a prediction that executed something
     cached: bool = False
     steps: int = 0  # actions of a robot that were simulated
     remembered: bool = False  # not executed here: the truth is that of an earlier execution of the same program

@@ -183,6 +183,8 @@ class Roller:
             member.propose(self._agent, generation, sampled.version)
         for member, graded in zip(room, self._grade(room, sampled), strict=True):
             member.take(graded)
+            if graded.prediction is not None:  # of a model that executes something: what that took is execution
+                self.execution.charge(graded.prediction.cpu_s)
             if graded.execution is not None:
                 self.execution.charge(0.0 if graded.cached else graded.cpu_s)
             if graded.failed is not None and graded.execution is not None:
@@ -312,7 +314,7 @@ class _Member:
         turn.predicted, turn.calibrated, turn.true = graded.predicted, graded.calibrated, graded.true
         turn.remembered = graded.remembered
         if graded.predicted is not None:
-            turn.predicted_status = graded.prediction.status.value
+            turn.predicted_status, turn.predicted_cpu_s = graded.prediction.status.value, float(graded.prediction.cpu_s)
         if graded.execution is not None:
             turn.status, turn.raw_score, turn.cached = graded.status, graded.raw_score, graded.cached
             turn.execution_s, turn.execution_cpu_s = float(graded.wall_s or 0.0), graded.cpu_s

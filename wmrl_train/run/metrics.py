@@ -25,7 +25,8 @@ class Ledger:
         executions_paid: programs really run. executions_cached: answered from the cache of earlier runs of the same program.
         executions_distinct: different programs of a task among the paid and the cached ones.
         executions_avoided: programs that were only predicted. execution_s: wall clock of the paid ones, summed.
-        *_cpu_s: CPU seconds. Generation and learning count all threads of this process while they run, execution the programs.
+        *_cpu_s: CPU seconds. Generation and learning count all threads of this process while they run, execution the programs;
+            `predicted_by_execution_cpu_s` of them went into predictions (low fidelity).
         tokens: sampled. dropped_groups: lost to infrastructure failures.
     """
 
@@ -37,6 +38,7 @@ class Ledger:
     generate_cpu_s: float = 0.0
     predict_cpu_s: float = 0.0
     execute_cpu_s: float = 0.0
+    predicted_by_execution_cpu_s: float = 0.0
     learn_cpu_s: float = 0.0
     tokens: int = 0
     dropped_groups: int = 0
@@ -56,6 +58,7 @@ class Ledger:
             self.dropped_groups += group.failure is not None
             for turn in _turns(group):
                 self.tokens += turn.completion_tokens
+                self.predicted_by_execution_cpu_s += turn.predicted_cpu_s
                 if turn.problem is not None:
                     continue
                 ran = turn.status is not None

@@ -19,7 +19,7 @@ from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import InvalidInput, WmrlError
 from wmrl_envs.execution.base import ExecutionLimits, Sandbox
 from wmrl_envs.tasks.choose import choose_tasks
-from wmrl_envs.world_models.protocols import OutcomeModel
+from wmrl_envs.world_models.protocols import OutcomeModel, Priced
 from wmrl_train.config import Config, TasksConfig
 from wmrl_train.config.imported import FAILURES, imported, reason
 from wmrl_train.config.options import known_options
@@ -63,11 +63,12 @@ def build(config: Config, ranks: Ranks | None = None) -> Parts:
         kwargs = known_options(MLEDojoEnv, "tasks.options", env_kwargs(config)) | {"sandbox": sandbox}
         workers = config.execution.workers or sandbox.slots
         world_model = _world_model(config, model, tokenizer, engine)
+        close = [engine.close, sandbox.close, *([world_model.close] if isinstance(world_model, Priced) else [])]
         evaluate = _evaluation(config, engine, agent, {"train": train, "held_out": held_out}, kwargs, workers)
         undo.pop_all()
     return text_parts(
         model, tokenizer, engine, agent, lambda task: make_env(task, **kwargs), world_model, train,
-        execution_workers=workers, ranks=ranks, evaluate=evaluate, close=[engine.close, sandbox.close],
+        execution_workers=workers, ranks=ranks, evaluate=evaluate, close=close,
     )  # fmt: skip
 
 
@@ -200,13 +201,17 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
         from wmrl_envs.world_models.static.model import StaticWorldModel
 
         return StaticWorldModel(**known_options(StaticWorldModel, "world_model.options", settings.options))
-    if settings.kind == "ensemble":
+    if settings.kind == "low_fidelity":
+        return _low_fidelity(config)
+    if settings.kind in ("ensemble", "stacked"):
         from wmrl_envs.world_models.ensemble import EnsembleWorldModel
+        from wmrl_envs.world_models.stacked import StackedWorldModel
 
+        kind: Any = EnsembleWorldModel if settings.kind == "ensemble" else StackedWorldModel
+        given = known_options(kind, "world_model.options", settings.options)
         each = [config.model_copy(update={"world_model": member}) for member in settings.members]
         members = [_world_model(one, model, tokenizer, engine) for one in each]
-        given = known_options(EnsembleWorldModel, "world_model.options", settings.options)
-        return EnsembleWorldModel([m for m in members if m is not None], **given)
+        return kind([m for m in members if m is not None], **given)
     if ":" in settings.kind:
         return _own_world_model(settings.kind, settings.options)
     from wmrl_envs.world_models.simulator.model import SimulatorWorldModel
@@ -220,6 +225,19 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
     name = settings.model or config.policy.model
     frozen = make_engine(kind, name if kind == "openai" else str(model_path(name)), **settings.engine_options)
     return SimulatorWorldModel(frozen, **options)
+
+
+def _low_fidelity(config: Config) -> OutcomeModel:
+    """It executes in a sandbox of its own: that of the run may answer from a cache or a record, which has only full executions."""
+    from wmrl_envs.world_models.low_fidelity import LowFidelityWorldModel
+
+    settings, execution = config.world_model, config.execution
+    sandbox = execution.sandbox if execution.sandbox in ("auto", "process", "docker") else "auto"
+    own: dict[str, Any] = {
+        "sandbox": sandbox, "seed": config.run.seed, "data_dir": config.tasks.data_dir, "workers": settings.workers,
+        "limits": env_kwargs(config)["limits"],
+    }  # fmt: skip
+    return LowFidelityWorldModel(**(own | known_options(LowFidelityWorldModel, "world_model.options", settings.options)))
 
 
 def _own_world_model(name: str, options: dict[str, Any]) -> OutcomeModel:
