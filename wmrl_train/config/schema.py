@@ -322,7 +322,7 @@ class Config(Section):
             )
         if (self.world_model.kind in ("ensemble", "stacked")) != bool(self.world_model.members):
             raise ValueError(
-                'world_model.members is what world_model.kind="stacked" and "ensemble" need, and only they: name at least one there'
+                'world_model.members is what world_model.kind="stacked" or "ensemble" needs, and only that: name at least one there'
             )
         for model in (self.world_model, *self.world_model.members):
             if model.workers is not None and model.kind != "low_fidelity":
