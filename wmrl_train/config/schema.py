@@ -217,6 +217,7 @@ class OptimConfig(Section):
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     loss: Literal["grpo", "dr_grpo", "dapo", "cispo"] = "grpo"
+    """"dr_grpo": the sum over a trajectory's tokens, as in Equation 1, over a constant. "grpo": the mean over its tokens."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     clip_high: float = Field(default=0.2, gt=0)
     kl_coef: float = Field(default=0.04, ge=0)
