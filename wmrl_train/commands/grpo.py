@@ -75,9 +75,10 @@ def grpo(
     again: Annotated[bool, typer.Option("--again", help="Start anew; an earlier run in OUT is set aside.")] = False,
 ) -> None:
     """GRPO of a vision-language-action policy: groups from one initial state, success or a reward model's score, both corrections."""
+    from wmrl_envs.envs.libero.catalog import index_or_name
     from wmrl_train.commands.train import train
 
-    options = context.params
+    options = context.params | {"task": index_or_name(task)}
     given = [name for name in _KEYS if options[name] is not None or name == "reward"]  # no reward model is a choice too
     if resume:  # of what was not said again the run's own settings hold
         given = [name for name in given if _said(context, name)]

@@ -177,8 +177,11 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
     from wmrl_train.run.interrupt import Interrupts
     from wmrl_train.run.progress import Progress, final_table
     from wmrl_train.run.report import write_report
+    from wmrl_train.training.trainer import Interrupted, Trainer, check_own
 
     saved = checkpoint.latest(run.checkpoints) if resume else None
+    if saved is not None:
+        check_own(saved)
     out = Console(width=None if sys.stdout.isatty() else 140)
     if saved is not None and saved.step >= config.train.steps and _evaluated(run, config, saved.step):
         out.print(
@@ -191,7 +194,6 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
         ranks.leave()
         return
     from wmrl_train.training.build import build
-    from wmrl_train.training.trainer import Interrupted, Trainer
 
     progress = Progress(config.train.steps, config.run.name, console)  # type: ignore[arg-type]
     parts = build(config, ranks)

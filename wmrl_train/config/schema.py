@@ -253,7 +253,7 @@ class LiberoConfig(Section):
     """Of `agent.name: vla`: the options of `wmrl grpo`, in a file."""
 
     task: int | str | list[int | str] = 8
-    """Index, name or instruction; a list of them is trained together, a group of each in turn."""
+    """Index, name or instruction; a list of them, or "all" of the suite, is trained together, a group of each in turn."""
     suite: str = "libero_10"
     init_states: str = "train"
     """"train" (the first 16 official ones), "all", or an .npz of start states."""

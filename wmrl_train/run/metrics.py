@@ -111,18 +111,26 @@ def of_step(groups: Sequence[Group], rewards: np.ndarray, reward_mode: str) -> d
         "rollout/completion_tokens": float(np.mean([t.completion_tokens for t in turns])) if turns else 0.0,
         "rollout/cut_off": float(np.mean([t.finish == "length" for t in turns])) if turns else 0.0,
     }
-    robots = [t for t in turns if t.steps]
-    if robots:  # whether or not the success is used
-        values |= {
-            "rollout/steps": float(np.mean([t.steps for t in robots])),
-            "rollout/success": float(np.mean([t.raw_score for t in robots])),
-        }
+    if any(t.steps for t in turns):
+        values |= _of_robots(groups)
     else:
         values["rollout/distinct"] = len({t.code for t in turns}) / max(len(turns), 1)
     values["rollout/predicted_ok"] = float(np.mean([t.predicted_status == "ok" for t in turns])) if turns else 0.0
     for status, count in Counter(t.status for t in turns if t.status is not None).items():
         values[f"status/{status}"] = float(count)
     return values
+
+
+def _of_robots(groups: Sequence[Group]) -> dict[str, float]:
+    """Steps and success of all episodes, whether or not their success is used; the latter also by task, of several."""
+    success: dict[str, list[float]] = {}
+    for group in groups:
+        success.setdefault(group.plan.task, []).extend(float(turn.raw_score or 0.0) for turn in _turns(group))
+    values = {
+        "rollout/steps": float(np.mean([turn.steps for group in groups for turn in _turns(group)])),
+        "rollout/success": float(np.mean([value for found in success.values() for value in found])),
+    }
+    return values | ({f"success/{task}": float(np.mean(found)) for task, found in success.items()} if len(success) > 1 else {})
 
 
 def rollout_records(

@@ -88,6 +88,8 @@ def tasks_of(libero: LiberoConfig) -> list[int | str]:
     """The tasks to train on, as the environment takes them."""
     from wmrl_envs.envs.libero import catalog
 
+    if libero.task == "all":
+        return list(range(len(catalog.tasks(libero.suite))))
     given = libero.task if isinstance(libero.task, list) else [libero.task]
     return [catalog.index_or_name(str(task)) for task in given]
 

@@ -26,7 +26,6 @@ from wmrl_train.config import Config
 from wmrl_train.engines.load import hand_over
 from wmrl_train.episodes.records import Group, GroupPlan
 from wmrl_train.episodes.seeds import seed_of
-from wmrl_train.learn.learner import Sample
 from wmrl_train.run import checkpoint, metrics
 from wmrl_train.run.interrupt import Interrupts
 from wmrl_train.run.progress import Progress
@@ -34,6 +33,7 @@ from wmrl_train.run.rundir import RunDirectory
 from wmrl_train.run.tracking import Trackers
 from wmrl_train.training.afterwards import Afterwards
 from wmrl_train.training.alarm import Alarm
+from wmrl_train.training.estimator import correct, episode_scores, samples
 from wmrl_train.training.parts import Deferring, Parts, Recalling, Running
 
 
@@ -142,7 +142,7 @@ class Trainer:
         advantages, rewards = self._correct(groups)
         learn_began, cpu = time.perf_counter(), time.process_time()
         with self._learn_undisturbed():
-            learned = self.learner.update(self._samples(kept, advantages))
+            learned = self.learner.update(samples(kept, advantages))
             hand_over(self.parts.model, self.parts.engine)
             learn_s, learn_cpu_s = time.perf_counter() - learn_began, time.process_time() - cpu
             self._observe(kept)
@@ -190,37 +190,8 @@ class Trainer:
         return self.roller
 
     def _correct(self, groups: list[Group]) -> tuple[np.ndarray, np.ndarray]:
-        """Weighted advantages C (m, n) of the usable groups, such that the gradient is (1/n) sum C_ki grad log pi, and their rewards (m, n)."""
-        kept = [g for g in groups if g.failure is None]
-        if not kept:
-            return np.zeros((0, self.config.rollout.group_size)), np.zeros((0, self.config.rollout.group_size))
-        mode, deferred = self.config.tasks.reward_mode, self.config.anchors.lag > 0
-        anchored = np.array([g.plan.anchored for g in kept])
-        predicted = np.array([g.scores("calibrated" if g.pairs() or not g.plan.anchored else "true", mode) for g in kept])
-        known, executed, propensity = (np.array([marks(g) for g in kept]) for marks in (_known, _executed, _propensity))
-        true = np.array([g.scores("true" if g.plan.anchored else "paid", mode) for g in kept])
-        true = np.where(known | anchored[:, None], true, np.nan)
-        advantages = self.corrector.advantages(
-            predicted, true, anchored, tasks=[g.plan.task for g in kept], calibrated=predicted, known=known, executed=executed,
-            propensity=None if deferred else propensity,
-            lost=() if deferred else [g.plan.propensity for g in groups if g.failure is not None and g.plan.anchored],
-            freeze=self.alarm.freezes(self.corrector.action),
-        )  # fmt: skip
-        rewards = np.where(np.isnan(true), predicted, true)
-        if self.config.correction.scale == "std":
-            advantages = advantages / (rewards.std(axis=1, ddof=1, keepdims=True) + 1e-6)
-        return advantages, rewards
-
-    def _samples(self, groups: list[Group], advantages: np.ndarray) -> list[Sample]:
-        """One sample a row; trajectories weigh 1/(m n), so an advantage carries its group's anchor weight as a factor."""
-        m, n = len(groups), self.config.rollout.group_size
-        samples = []
-        for group, row_of_advantages in zip(groups, advantages, strict=True):
-            for member, (trajectory, advantage) in enumerate(zip(group.trajectories, row_of_advantages, strict=True)):
-                length = sum(row.n_sampled for row in trajectory.rows)
-                origin = f"group {group.plan.id} ({group.plan.task}), member {member}"
-                samples += [Sample(row, float(advantage) * m, 1 / (m * n), length, origin) for row in trajectory.rows]
-        return samples
+        """Weighted advantages (m, n) of the usable groups and their rewards (m, n), see `correct`."""
+        return correct(groups, self.corrector, self.config, freeze=self.alarm.freezes(self.corrector.action))
 
     def _observe(self, groups: list[Group]) -> None:
         """After the update, so that a prediction is never corrected by its own pair."""
@@ -229,26 +200,14 @@ class Trainer:
             pairs = group.pairs()
             if pairs:
                 predicted, true = zip(*pairs, strict=True)
-                self.corrector.observe(
-                    predicted, true, group=group.plan.id, task=group.plan.task, episodes=self._as_episodes(group, len(pairs))
-                )
+                episodes = episode_scores(group, self.config.tasks.reward_mode) if self.corrector.prequential else None
+                self.corrector.observe(predicted, true, group=group.plan.id, task=group.plan.task, episodes=episodes)
             for solution, _, outcome in group.executed if self.memory is not None else ():
                 self.memory.remember(solution, outcome, self.step)  # type: ignore[union-attr]
             if group.executed and isinstance(model, LearningModel):
                 solutions, contexts, outcomes = zip(*group.executed, strict=True)
                 model.update(solutions, contexts, outcomes)
         self.alarm.heed(self.corrector, self.schedule)
-
-    def _as_episodes(self, group: Group, pairs: int) -> tuple[list[float], list[float]] | None:
-        """(calibrated, true) scores of a group's episodes; None where each has one pair, which says the same."""
-        mode = self.config.tasks.reward_mode
-        members = group.trajectories
-        if not group.plan.anchored:
-            members = [t for t in members if any(turn.picked == "random" for turn in t.turns)]
-        if pairs == sum(len(t.turns) for t in members) == len(members) or not self.corrector.prequential:
-            return None
-        truth = "true" if group.plan.anchored else "paid"
-        return [t.score("calibrated", mode) for t in members], [t.score(truth, mode) for t in members]
 
     def _check_patience(self, groups: list[Group]) -> None:
         """Nothing usable, or nothing of what was to be predicted, several times in a row."""
@@ -339,11 +298,7 @@ class Trainer:
         Raises:
             InvalidInput: it is not one of this trainer's, or of another policy.
         """
-        if "schedule" not in saved.state:
-            raise InvalidInput(
-                f"{saved.path} is not of this trainer (`wmrl grpo` used to have its own): start a new run with "
-                f"policy.model={saved.path / 'policy'}."
-            )
+        check_own(saved)
         checkpoint.load_weights(saved, self.parts.model)
         self.learner.load_state_dict(checkpoint.load_optimizer(saved))
         hand_over(self.parts.model, self.parts.engine)
@@ -400,21 +355,13 @@ class Trainer:
         )
 
 
-def _known(group: Group) -> list[bool]:
-    """Members of which a true score is known, in a group that is no anchor."""
-    inside = not group.plan.anchored
-    return [inside and any(turn.true is not None for turn in t.turns) for t in group.trajectories]
-
-
-def _executed(group: Group) -> list[bool]:
-    """Members of which this step executed a turn inside their group."""
-    return [any(turn.picked is not None for turn in t.turns) for t in group.trajectories]
-
-
-def _propensity(group: Group) -> list[float]:
-    """The probability with which each member was to be executed."""
-    picked = [next((turn.propensity for turn in t.turns if turn.picked is not None), None) for t in group.trajectories]
-    return [group.plan.propensity if p is None else p for p in picked]
+def check_own(saved: checkpoint.Checkpoint) -> None:
+    """Refuse a checkpoint that another program wrote."""
+    if "schedule" not in saved.state:
+        raise InvalidInput(
+            f"{saved.path} is not of this trainer (`wmrl grpo` used to have its own): start a new run with "
+            f"policy.model={saved.path / 'policy'}."
+        )
 
 
 def task_at(tasks: Sequence[str], seed: int, position: int) -> str:

@@ -1,6 +1,7 @@
 """`wmrl grpo` and `wmrl train libero` on the double of the environment."""
 
 import json
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -132,4 +133,59 @@ def test_what_cannot_work_leaves_nothing_behind(tmp_path, made, files):
     for wrong, message in ((("--reward", tmp_path / "no.safetensors"), "not a readable progress model"), (("anchors.lag=1",), "nothing to wait for")):  # fmt: skip
         result = wmrl("grpo", tmp_path / "run", *arguments, *wrong)
         assert message in str(result.exception)
+        assert not (tmp_path / "run").exists()
     assert wmrl("grpo", tmp_path / "run", *arguments).exit_code == 0, "the folder can be used"
+
+
+def test_several_tasks_are_trained_in_one_run(tmp_path, files, monkeypatch):
+    class Task(ColourDouble):
+        def __init__(self, index):
+            super().__init__(limit=2)
+            self.task = SimpleNamespace(name=f"task-{index}")
+
+    monkeypatch.setattr(gym, "make", lambda env_id, task, **options: Task(task))
+    settings = (f"policy.model={files[0]}", "libero.task=[0, 3]", "libero.reward=null", "policy.device=cpu", "train.steps=2",
+                "rollout.groups=4", "rollout.group_size=2")  # fmt: skip
+    result = wmrl("train", "libero", "--run-dir", tmp_path / "run", *settings)
+    assert result.exit_code == 0, result.output
+    by_group = {}
+    for record in lines(tmp_path / "run" / "rollouts.jsonl"):
+        by_group.setdefault(record["group"], []).append((record["task"], record["start"]))
+    assert all(len(set(members)) == 1 for members in by_group.values()), "a group has one task and one start"
+    assert sorted(members[0][0] for members in by_group.values()) == ["task-0"] * 4 + ["task-3"] * 4
+    assert {"success/task-0", "success/task-3"} <= set(steps_of(tmp_path / "run")[0])
+    after = [m["eval"] for m in lines(tmp_path / "run" / "metrics.jsonl") if "eval" in m][-1]
+    assert set(after["train"]["by_task"]) == {"task-0", "task-3"}
+
+
+def test_a_run_of_the_former_trainer_of_robots_is_reported_and_not_resumed(tmp_path, made, files):
+    """Its logs counted steps from 0, and had no lanes, no ledger and no turns."""
+    from wmrl_train.config import load_config
+    from wmrl_train.run import checkpoint
+
+    run = tmp_path / "old"
+    (run / "checkpoints").mkdir(parents=True)
+    stored = [f"policy.model={files[0]}", f"libero.reward={files[1]}", "train.steps=2", f"run.dir={tmp_path}", "run.name=old"]
+    (run / "config.yaml").write_text(load_config("libero", stored).to_yaml())
+    step = {"dropped_groups": 0, "loss": 0.1, "success": 0.5, "predicted": 0.4, "rho": 1.0, "pairs": 4, "anchor/rho": 1.0,
+            "reward/executed": 0.5, "reward/predicted": 0.4, "reward/calibrated": 0.4}  # fmt: skip
+    (run / "metrics.jsonl").write_text("".join(json.dumps({"step": i} | step) + "\n" for i in range(2)))
+    pair = {"step": 0, "task": "colour", "group": 0, "predicted": 0.4, "true": 1.0}
+    (run / "anchors.jsonl").write_text(json.dumps(pair) + "\n")
+    episode = {
+        "step": 0,
+        "task": "colour",
+        "group": 0,
+        "init_state": 1,
+        "anchored": True,
+        "success": True,
+        "steps": 4,
+        "predicted": 0.4,
+    }
+    (run / "rollouts.jsonl").write_text(json.dumps(episode) + "\n")
+    state = {"settings": {"seed": 0}, "logs": {}, "parts": {}}
+    checkpoint.save(run / "checkpoints", 2, model=VLAPolicy.load(files[0]), optimizer={"optimizer": {}}, state=state, keep=2)
+    assert wmrl("report", run).exit_code == 0
+    assert "Calibration on the anchors" in (run / "report.html").read_text()
+    refused = wmrl("grpo", run, "--policy", files[0], "--task", 8, "--resume")
+    assert "is not of this trainer" in str(refused.exception)
