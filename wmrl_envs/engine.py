@@ -53,3 +53,15 @@ class Engine(Protocol):
     def update_weights(self, weights: Iterable[tuple[str, Any]]) -> None: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class LimitedContext(Protocol):
+    """An engine that knows how long a context may be. `max_context`: tokens of prompt and completion together; None: it cannot say."""
+
+    max_context: int | None
+
+
+def max_context(engine: Any) -> int | None:
+    """Tokens of prompt and completion together, where the engine says it."""
+    return engine.max_context if isinstance(engine, LimitedContext) else None

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from wmrl_envs.engine import Generation, Prompt, Sampling
+from wmrl_envs.engine import Generation, Prompt, Sampling, max_context
 from wmrl_envs.errors import InfrastructureError, InvalidInput, WmrlError
 from wmrl_envs.execution.cluster.ray import connect
 
@@ -145,7 +145,7 @@ class _Worker:
         self._engine, self._version = make_engine(kind, model, **options), 0
 
     def max_context(self) -> int:
-        return int(getattr(self._engine, "max_context", None) or 2**31)
+        return int(max_context(self._engine) or 2**31)
 
     def generate(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from wmrl_envs.context import TaskContext
 
@@ -34,6 +34,25 @@ class RestrictedAgent(Protocol):
 
     def trie(self, context: TaskContext) -> Any:
         """What it may write in this context."""
+
+
+@runtime_checkable
+class RenderingAgent(Protocol):
+    """An agent whose chat template may rewrite earlier turns, so that a prompt cannot always be continued token by token.
+
+    Attributes:
+        one_row_per_turn: it does: every turn is rendered anew and becomes a row of its own.
+    """
+
+    one_row_per_turn: bool
+
+    def render(self, observations: Sequence[str], texts: Sequence[str], context: TaskContext) -> Sequence[int]:
+        """The prompt of the next turn: all observations so far, one more than the agent's own texts."""
+
+
+def renders_every_turn(agent: Any) -> TypeGuard[RenderingAgent]:
+    """Whether every turn of this agent is rendered anew."""
+    return isinstance(agent, RenderingAgent) and agent.one_row_per_turn
 
 
 def restriction(agent: Any, contexts: Iterable[TaskContext]) -> dict[str, Any]:

@@ -21,11 +21,12 @@ from wmrl_envs.anchoring.outcomes import Asked, OutcomeOracle, Predicted
 from wmrl_envs.context import TaskContext
 from wmrl_envs.correction.corrector import Corrector
 from wmrl_envs.engine import Engine, Generation, Sampling
+from wmrl_envs.engine import max_context as context_of
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.outcome import Outcome, Solution
 from wmrl_envs.world_models.protocols import OutcomeModel
-from wmrl_train.episodes.agent import Agent, restriction
+from wmrl_train.episodes.agent import Agent, renders_every_turn, restriction
 from wmrl_train.episodes.lanes import Busy, Lane
 from wmrl_train.episodes.records import Group, GroupPlan, Row, Sampled, Trajectory, Turn, digest
 
@@ -68,7 +69,7 @@ class Roller:
             sampling, stop_ids=agent.stop_ids, max_new_tokens=min(sampling.max_new_tokens, agent.max_new_tokens)
         )
         self._group_size, self._retries = group_size, retries
-        self._max_context = min(max_context or 2**31, getattr(engine, "max_context", None) or 2**31)
+        self._max_context = min(max_context or 2**31, context_of(engine) or 2**31)
         self.busy = Busy()  # any lane
         self.generation = Lane("generate", generation_workers, cpu="process", together=self.busy)
         self.prediction = Lane("predict", prediction_workers, cpu="thread", together=self.busy)
@@ -329,9 +330,9 @@ class _Member:
             return
         self.context = self.env.context()
         self._observations.append(observation)
-        if getattr(agent, "one_row_per_turn", False):
+        if renders_every_turn(agent):
             self.trajectory.rows.append(Row())
-            self.row.add(agent.render(self._observations, self._texts, self.context))  # type: ignore[attr-defined]
+            self.row.add(agent.render(self._observations, self._texts, self.context))
         else:
             self.row.add(agent.extend(observation, self._completion))
 

@@ -112,8 +112,8 @@ def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | No
 
     from wmrl_train.agents.brief import known_tasks
     from wmrl_train.agents.program import ProgramAgent
+    from wmrl_train.config.environment import env_kwargs
     from wmrl_train.engines.transformers import TransformersEngine
-    from wmrl_train.training.build import env_kwargs
 
     transformers_logging.disable_progress_bar()
     folder, config = _saved(spec)

@@ -10,10 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from wmrl_envs.context import TaskContext
-from wmrl_envs.engine import Engine, Sampling
+from wmrl_envs.engine import Engine, Sampling, max_context
 from wmrl_envs.errors import InvalidInput, WmrlError
 from wmrl_train.config.imported import FAILURES, place_and_reason
-from wmrl_train.episodes.agent import Agent, restriction
+from wmrl_train.episodes.agent import Agent, renders_every_turn, restriction
 
 
 @dataclass(eq=False)
@@ -131,7 +131,7 @@ class EnginePolicy:
     def respond(self, episodes: Sequence[OpenEpisode]) -> list[str | None]:
         for e in episodes:
             self._prompt(e)
-        limit = getattr(self._engine, "max_context", None)
+        limit = max_context(self._engine)
         fits = [e for e in episodes if limit is None or len(e.state.ids) < limit]
         for e in episodes:
             if e not in fits and not e.answers:
@@ -154,8 +154,8 @@ class EnginePolicy:
         """Token ids of the episode so far; of an agent that renders every turn afresh, from its texts."""
         if e.state is None:
             e.state = _Tokens(list(self._agent.begin(e.observations[-1], e.context)))
-        elif getattr(self._agent, "one_row_per_turn", False):
-            e.state.ids = list(self._agent.render(e.observations, e.state.texts, e.context))  # type: ignore[attr-defined]
+        elif renders_every_turn(self._agent):
+            e.state.ids = list(self._agent.render(e.observations, e.state.texts, e.context))
         else:
             e.state.ids += self._agent.extend(e.observations[-1], e.state.completion)
 

@@ -88,8 +88,8 @@ def _load_run(folder: Path, data_dir: str | None) -> tuple[list[Trajectory], Set
     """The executed episodes of a training run; their submissions come from the execution cache."""
     from wmrl_envs.execution import ReplaySandbox
     from wmrl_train.config import load_config
+    from wmrl_train.config.environment import env_kwargs
     from wmrl_train.run.rundir import RunDirectory
-    from wmrl_train.training.build import env_kwargs
 
     config = load_config(folder / "config.yaml")
     kwargs = env_kwargs(config) | ({"data_dir": data_dir} if data_dir else {})

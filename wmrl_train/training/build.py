@@ -17,10 +17,11 @@ from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.make import make_env
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import InvalidInput, WmrlError
-from wmrl_envs.execution.base import ExecutionLimits, Sandbox
+from wmrl_envs.execution.base import Sandbox
 from wmrl_envs.tasks.choose import choose_tasks
 from wmrl_envs.world_models.protocols import OutcomeModel, Priced
 from wmrl_train.config import Config, TasksConfig
+from wmrl_train.config.environment import env_kwargs
 from wmrl_train.config.imported import FAILURES, imported, reason
 from wmrl_train.config.options import known_options
 from wmrl_train.engines.load import FrozenBase, load_policy
@@ -137,16 +138,6 @@ def resolve_tasks(config: TasksConfig, wanted: str | Sequence[str], key: str) ->
     if missing:
         log.warning("%s: %d tasks of %r are not prepared and are left out (`wmrl tasks prepare`).", key, len(missing), wanted)
     return prepared
-
-
-def env_kwargs(config: Config) -> dict[str, Any]:
-    """Keyword arguments of the environments, the sandbox apart."""
-    tasks, execution = config.tasks, config.execution
-    return {
-        "data_dir": tasks.data_dir, "max_turns": tasks.max_turns, "reward_mode": tasks.reward_mode, "scaffold": tasks.scaffold,
-        "observation_tokens": tasks.observation_tokens, "max_rows": tasks.max_rows, "timeout_s": execution.timeout_s,
-        "limits": ExecutionLimits(timeout_s=execution.timeout_s, memory_mb=execution.memory_mb, cpu_s=execution.cpu_s), **tasks.options,
-    }  # fmt: skip
 
 
 def _policy(config: Config, path: Path) -> tuple[Any, Any, Engine]:

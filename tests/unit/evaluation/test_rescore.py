@@ -11,10 +11,10 @@ from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.recorded.store import ExecutionStore
 from wmrl_envs.outcome import Execution, ExecutionStatus, Solution
 from wmrl_train.config import load_config
+from wmrl_train.config.environment import env_kwargs
 from wmrl_train.episodes.records import Turn
 from wmrl_train.evaluation.rescore import load, rescore
 from wmrl_train.evaluation.rescore import run as rescore_command
-from wmrl_train.training.build import env_kwargs
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import get_args
 from cachetools import LRUCache
 
 from wmrl_envs.context import TaskContext
-from wmrl_envs.engine import Engine, Generation, Message, Prompt, Sampling
+from wmrl_envs.engine import Engine, Generation, Message, Prompt, Sampling, max_context
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.outcome import Outcome, Solution
 from wmrl_envs.world_models.simulator import prompts
@@ -74,8 +74,8 @@ class SimulatorWorldModel:
                 raise InvalidInput(f"SimulatorWorldModel({name}={value!r}): expected a whole number of tokens of at least 1.")
         self.engine, self.checks, self.layout = engine, tuple(dict.fromkeys(checks)), layout
         self.max_new_tokens = max_new_tokens
-        limit = getattr(engine, "max_context", None)
-        self.context_tokens = min(context_tokens, limit - max_new_tokens) if isinstance(limit, int) else context_tokens
+        limit = max_context(engine)
+        self.context_tokens = context_tokens if limit is None else min(context_tokens, limit - max_new_tokens)
         if self.context_tokens < 256:
             raise InvalidInput(
                 f"The engine's context of {limit} tokens leaves {self.context_tokens} for a prompt after max_new_tokens={max_new_tokens}: "
