@@ -28,7 +28,7 @@ from wmrl_envs.execution import ExecutionLimits, make_sandbox
 from wmrl_envs.execution.base import Job, Sandbox
 from wmrl_envs.outcome import ExecutionStatus
 from wmrl_envs.tasks import list_competitions, load_competition, scaffold, task_context
-from wmrl_envs.tasks.grading import read_answers, text_columns
+from wmrl_envs.tasks.scoring import read_answers, text_columns
 from wmrl_envs.tasks.validation import SubmissionError, read_table
 from wmrl_train.agents.brief import Brief
 from wmrl_train.warm_start.grammar import write_program

@@ -121,6 +121,7 @@ class MLEDojoEnv(ExecutableEnv):
         self._lease = SandboxLease(cast(str, execution)) if self._given is None else None
         self._competitions: dict[str, Competition] = {}
         self._episode: EpisodeState | None = None
+        self._holds_grader = False  # the processes that grade are shared by all environments of this process
         self._observation = ""
         for slug in self.slugs:
             self.competition(slug)
@@ -162,7 +163,11 @@ class MLEDojoEnv(ExecutableEnv):
         execution = None
         try:
             from wmrl_envs.tasks import grade
+            from wmrl_envs.tasks.grader import shared
 
+            if not self._holds_grader:
+                shared().hold()
+                self._holds_grader = True
             execution = self.sandbox.run_job(self.job(solution))
             return grade(competition, execution, limits=self.limits), execution
         except InfrastructureError as error:
@@ -198,7 +203,12 @@ class MLEDojoEnv(ExecutableEnv):
         return f"{e.competition.slug}: attempt {e.turn} of {self.max_turns}, best score {e.best_score:.4f}\n{self._observation}"
 
     def close(self) -> None:
-        """Release the sandbox this environment made; idempotent. A sandbox that was passed in stays open."""
+        """Release the sandbox this environment made, and the grading processes; idempotent. A sandbox that was passed in stays open."""
+        if self._holds_grader:
+            from wmrl_envs.tasks.grader import shared
+
+            shared().release()
+            self._holds_grader = False
         if self._lease is not None:
             self._lease.release()
 

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wmrl_envs.errors import WmrlError
 from wmrl_envs.outcome import Execution, ExecutionStatus, Feedback, Outcome, Position, RecordedGrade, SubmissionProblem
 from wmrl_envs.tasks import feedback
 from wmrl_envs.tasks.competition import Competition
-from wmrl_envs.tasks.spec import TaskSpec
-from wmrl_envs.tasks.validation import (
-    EvaluationError,
-    GroundTruthError,
-    InvalidSubmission,
-    LeaderboardError,
-    SubmissionError,
-    read_table,
-)
+from wmrl_envs.tasks.grader import Grader, shared
+from wmrl_envs.tasks.refusals import LeaderboardError, SubmissionError
+from wmrl_envs.tasks.scoring import read_answers, text_columns
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from wmrl_envs.execution.base import ExecutionLimits
+
+__all__ = ["grade", "read_answers", "text_columns"]
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +28,19 @@ def grade(
     submission: bytes | None = None,
     *,
     limits: ExecutionLimits | None = None,
+    grader: Grader | None = None,
 ) -> Outcome:
-    """Grade one run.
+    """Grade one run, in a process of its own.
 
     Three things are never mixed up: no submission or an invalid one is the agent's (`invalid_submission`, score 0, feedback
-    says why); a failure of the grader is ours (`infra_error`, no score); anything else is scored.
+    says why), and so is a file that costs more than the limits of grading; a failure of the grader is ours (`infra_error`, no
+    score); anything else is scored.
 
     Args:
         competition: what was played. run: what the sandbox saw.
         submission: the submission, if it is not the one of `run`.
         limits: the limits of the run, named in the feedback when one was hit.
+        grader: who computes the metric (default: the processes of `grader.shared()`).
 
     A DSBench competition without leaderboards is paid its relative gap, clipped to 1.
 
@@ -69,7 +64,8 @@ def grade(
         return _outcome(ExecutionStatus.INVALID_SUBMISSION, feedback.report(run), **costs)
     competition.require_ranking()
     try:
-        raw, position = _score(competition, data)
+        raw = (grader or shared()).score(competition, data)
+        position = _ranked(competition, raw)
     except SubmissionError as error:
         if not error.agents_own:
             log.error("%s: %s: %s", competition.slug, error.message, error.details)
@@ -106,22 +102,10 @@ def _graded_before(competition: Competition, run: Execution, graded: RecordedGra
     return _scored(competition, run, raw, _position(competition, raw), costs)
 
 
-def _score(competition: Competition, data: bytes) -> tuple[float, Position]:
-    """(raw score, position); every failure is a `SubmissionError` that knows whose it is."""
-    spec = competition.spec
+def _ranked(competition: Competition, raw: float) -> Position:
     try:
-        truth = read_answers(competition.private.answers, spec)
-    except Exception as error:
-        raise GroundTruthError(f"{type(error).__name__}: {error}") from error
-    try:
-        raw = spec.metric(truth, read_table(data, text_columns(spec)))
-    except InvalidSubmission:
-        raise
-    except Exception as error:  # whatever it is, it is the grader's and must not be charged to the agent
-        raise EvaluationError(f"Error during metric calculation: {type(error).__name__}: {error}") from error
-    try:
-        return raw, _position(competition, raw)
-    except Exception as error:
+        return _position(competition, raw)
+    except (WmrlError, OSError, ValueError) as error:
         raise LeaderboardError(f"{type(error).__name__}: {error}") from error
 
 
@@ -129,31 +113,3 @@ def _position(competition: Competition, raw: float) -> Position:
     if competition.board is None:  # DSBench has no leaderboards, only its relative gap
         return Position(min(competition.relative_gap(raw) or 0.0, 1.0))
     return competition.board.position(raw)
-
-
-def text_columns(spec: TaskSpec) -> tuple[str, ...] | None:
-    """Columns to read as text: the ids, or (None) all of them where the predictions are text."""
-    from wmrl_envs.tasks.metrics import METRICS
-
-    return None if METRICS[spec.metric_name].on_text else spec.facts.id_columns
-
-
-def read_answers(path: Path, spec: TaskSpec) -> pd.DataFrame:
-    """The answers as a table, kept in memory for the next grading. Do not change it.
-
-    Raises:
-        WmrlError: unreadable or empty.
-    """
-    stat = path.stat()
-    return _cached_answers(str(path), stat.st_mtime_ns, stat.st_size, text_columns(spec))
-
-
-@lru_cache(maxsize=32)
-def _cached_answers(path: str, _mtime: int, _size: int, as_text: tuple[str, ...] | None) -> pd.DataFrame:
-    try:
-        frame = read_table(Path(path).read_bytes(), as_text)
-    except InvalidSubmission as error:
-        raise WmrlError(f"the answers could not be read: {error}") from error
-    if not len(frame):
-        raise WmrlError("the answers have no rows")
-    return frame

@@ -52,7 +52,7 @@ def leak_audit(competition: Competition, submission: pd.DataFrame | bytes) -> Le
     Raises:
         InvalidSubmission: it cannot be graded. InvalidInput: the competition has no audit (only the built-in ones have).
     """
-    from wmrl_envs.tasks.grading import read_answers, text_columns
+    from wmrl_envs.tasks.scoring import read_answers, text_columns
     from wmrl_envs.tasks.validation import read_table
 
     spec = competition.spec

@@ -15,7 +15,7 @@ from wmrl_envs.errors import DataNotBuilt, InvalidInput
 from wmrl_envs.tasks import layouts
 from wmrl_envs.tasks.catalog import list_competitions
 from wmrl_envs.tasks.competition import Competition, load_competition
-from wmrl_envs.tasks.grading import read_answers
+from wmrl_envs.tasks.scoring import read_answers
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _SEPARATORS = {";": "';' (and decimal commas)", "\t": "tabs", "|": "'|'"}
 
 
 def read_table(
-    data: bytes, as_text: Sequence[str] | None = None, check_header: Callable[[list[str]], None] | None = None
+    data: bytes, as_text: Sequence[str] | None = None, check_header: Callable[[list[str]], object] | None = None
 ) -> pd.DataFrame:
     """Parse the bytes of a submission (or answer) CSV. Words such as "NA" stay words, and ids stay as they are written.
 
@@ -59,6 +59,8 @@ def read_table(
             )
     except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
         reason = one_line(str(error).strip().split("\n")[0], 300)
+        if "out of memory" in reason:
+            raise MemoryError(reason) from None
         raise InvalidSubmission(
             f"The submission file is not a CSV with as many cells in each row as in its header ({listed(header)}): {reason}",
             _UNREADABLE,

@@ -8,6 +8,7 @@ import pytest
 from wmrl_envs.errors import DataNotBuilt
 from wmrl_envs.outcome import BoardPosition, Execution, ExecutionStatus
 from wmrl_envs.tasks import grade, load_competition
+from wmrl_envs.tasks.grader import LocalGrader
 
 SLUG = "playground-series-s3e9"
 
@@ -66,7 +67,7 @@ def test_a_grader_crash_is_ours_and_never_a_score_of_zero(mledojo_dir, monkeypat
         raise KeyError("boom")
 
     monkeypatch.setattr("wmrl_envs.tasks.spec.TaskSpec.metric", crash)
-    outcome = grade(competition, run(good))
+    outcome = grade(competition, run(good), grader=LocalGrader())
     assert outcome.is_infra_error
     assert outcome.raw_score is None
     assert "KeyError" in outcome.error

@@ -11,7 +11,7 @@ import pandas as pd
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.tasks.metrics import values
-from wmrl_envs.tasks.refusals import InvalidSubmission, listed, one_line, quoted
+from wmrl_envs.tasks.refusals import InvalidSubmission, cell_text, listed, one_line, quoted
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,12 @@ class Case:
 
 
 def _labels(column: pd.Series, truth: np.ndarray, ids: np.ndarray, refuse_words: bool) -> np.ndarray:
-    labels = values.label_column(column)
     known = set(truth)
     numeric = all(values.is_number(label) for label in known)
+    if column.dtype.kind == "f" and all(values.is_integer(label) for label in known):
+        cells = column.to_numpy(float, na_value=np.nan)
+        _refuse_labels(column, np.flatnonzero(~(np.isfinite(cells) & (cells == np.trunc(cells)))), ids, numeric)
+    labels = values.label_column(column)
     codes, uniques = pd.factorize(labels)
     bad = np.array(
         [label not in known and _no_label(label, numeric, refuse_words or len(known) <= 2) for label in uniques], bool
@@ -83,16 +86,20 @@ def _labels(column: pd.Series, truth: np.ndarray, ids: np.ndarray, refuse_words:
             f"Every prediction in column {column.name} is a number ({listed(list(uniques))}), but the classes are words: write the "
             "class labels as they stand in the training data, not the codes of an encoder."
         )
-    if bad.any():
-        rows = np.flatnonzero(bad[codes])
-        shown = ", ".join(f"{quoted(labels[r] or 'nothing')} (id {one_line(str(ids[r]))})" for r in rows[:5])
-        more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
-        classes = "whole numbers" if numeric else "class labels"
-        raise InvalidSubmission(
-            f"{len(rows)} predictions in column {column.name} are missing or no class label (NaN, blank, fraction or word): {shown}{more}. "
-            f"Write {classes} as in the training data, for every row."
-        )
+    _refuse_labels(column, np.flatnonzero(bad[codes]), ids, numeric)
     return labels
+
+
+def _refuse_labels(column: pd.Series, rows: np.ndarray, ids: np.ndarray, numeric: bool) -> None:
+    if not len(rows):
+        return
+    shown = [f"{quoted(values.label(column.iloc[r]) or 'nothing')} (id {one_line(cell_text(ids[r]))})" for r in rows[:5]]
+    more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+    classes = "whole numbers" if numeric else "class labels"
+    raise InvalidSubmission(
+        f"{len(rows)} predictions in column {column.name} are missing or no class label (NaN, blank, fraction or word): "
+        f"{', '.join(shown)}{more}. Write {classes} as in the training data, for every row."
+    )
 
 
 def _no_label(label: str, numeric: bool, refuse_words: bool) -> bool:

@@ -124,12 +124,21 @@ def label_column(cells: pd.Series) -> np.ndarray:
     """Labels of a column in their one spelling, as an object array; missing ones are ""."""
     if cells.dtype.kind in "iu" and not cells.hasnans:
         return cells.to_numpy().astype(str).astype(object)
+    if cells.dtype == float:
+        numbers = cells.to_numpy(float)
+        if (np.isfinite(numbers) & (np.abs(numbers) < 2**53) & (numbers == np.trunc(numbers))).all():
+            return numbers.astype(np.int64).astype(str).astype(object)
     given = cells.to_numpy(object)
     if pd.api.types.infer_dtype(given) not in ("string", "floating", "boolean"):  # each of these can be hashed
         given = np.array([cell_text(c) for c in given], object)
     codes, uniques = pd.factorize(given, use_na_sentinel=True)
     spelled = np.array([label(u) for u in uniques] + [""], dtype=object)  # the sentinel -1 takes the last
     return spelled[codes]
+
+
+def is_integer(text: str) -> bool:
+    """Whether a label in its one spelling is a whole number."""
+    return _INTEGER.fullmatch(text) is not None
 
 
 def is_number(text: str) -> bool:
