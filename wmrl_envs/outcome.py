@@ -98,11 +98,15 @@ class Execution:
 
 @dataclass(frozen=True)
 class BoardPosition:
-    """Place on one board: `rank` in 1..total + 1, `total` entries, position `score` in [0, 1]."""
+    """Place on one board: `rank` in 1..total + 1, `total` entries, position `score` in [0, 1], and the `medal` of that rank.
+
+    `medal`: "gold", "silver", "bronze" or None.
+    """
 
     rank: int
     total: int
     score: float
+    medal: str | None = None
 
 
 @dataclass(frozen=True)

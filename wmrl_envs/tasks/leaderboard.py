@@ -34,7 +34,7 @@ class Leaderboard:
 
     >>> board = Leaderboard(private=[0.9, 0.8, 0.8, 0.5], higher_is_better=True)
     >>> board.position(0.8).private
-    BoardPosition(rank=2, total=4, score=0.75)
+    BoardPosition(rank=2, total=4, score=0.75, medal=None)
     >>> board.position(float("nan")).score
     0.0
     """
@@ -97,10 +97,10 @@ class Leaderboard:
         compat: str | None = None,
         name: str = "",
     ) -> Leaderboard:
-        """Read boards with the columns `rank,score` (the column `score`, or else the second, holds the scores).
+        """Read boards: the column named score, in any case, holds the scores (`rank,score`, or Kaggle's own export).
 
         Raises:
-            InvalidInput: a file is missing, empty, or has an entry that is neither a number nor blank.
+            InvalidInput: a file is missing, empty, has no column of that name, or an entry that is neither a number nor blank.
         """
         sides = [None if path is None else _read_scores(Path(path)) for path in (private, public)]
         return cls(sides[0], sides[1], higher_is_better=higher_is_better, compat=compat, name=name)
@@ -117,7 +117,7 @@ class Leaderboard:
             total = len(entries)
             # With losses ascending, the first entry that is equalled or beaten is the first one >= value.
             rank = total + 1 if math.isnan(value) else int(np.searchsorted(entries, value, side="left")) + 1
-            places[side] = BoardPosition(rank, total, (total - rank + 1) / total)
+            places[side] = BoardPosition(rank, total, (total - rank + 1) / total, _medal(rank, total))
         mean = sum(place.score for place in places.values()) / len(places)
         return Position(mean, places.get("private"), places.get("public"))
 
@@ -126,6 +126,12 @@ class Leaderboard:
         """Number of entries of each board in use."""
         return {side: len(entries) for side, entries in self._boards.items()}
 
+    def medal_scores(self, side: str | None = None) -> dict[str, float]:
+        """The raw score from which on each medal is earned, on one board (default: the private one if there is one)."""
+        entries = self._boards[side or next(iter(self._boards))]
+        sign = -1.0 if self.higher_is_better else 1.0
+        return {name: float(sign * entries[last - 1]) for name, last in medal_places(len(entries)).items()}
+
     def quantile(self, position_score: float, side: str | None = None) -> float:
         """The raw score that earns at least `position_score` in [0, 1] on one board (default: the private one if there is one)."""
         entries = self._boards[side or next(iter(self._boards))]
@@ -133,23 +139,49 @@ class Leaderboard:
         return float(-entries[index] if self.higher_is_better else entries[index])
 
 
+MEDALS = ("gold", "silver", "bronze")
+
+
+def medal_places(total: int) -> dict[str, int]:
+    """Last place of each medal in a competition of `total` teams: Kaggle's thresholds, at least the first place.
+
+    >>> medal_places(1000)
+    {'gold': 12, 'silver': 50, 'bronze': 100}
+    """
+    gold = 10 + int(0.002 * total)
+    if total < 100:
+        places = (int(0.1 * total), int(0.2 * total), int(0.4 * total))
+    elif total < 250:
+        places = (10, int(0.2 * total), int(0.4 * total))
+    elif total < 1000:
+        places = (gold, 50, 100)
+    else:
+        places = (gold, int(0.05 * total), int(0.1 * total))
+    return {name: max(place, 1) for name, place in zip(MEDALS, places, strict=True)}
+
+
+def _medal(rank: int, total: int) -> str | None:
+    return next((name for name, last in medal_places(total).items() if rank <= min(last, total)), None)
+
+
 def _read_scores(path: Path) -> np.ndarray:
     import pandas as pd
 
+    expected = "expected a CSV with the columns rank,score, or Kaggle's own export with a column Score"
     try:
-        frame = pd.read_csv(path)
+        frame = pd.read_csv(path, encoding="utf-8-sig", index_col=False)
     except FileNotFoundError:
         raise InvalidInput(f"{path}: no such leaderboard file.") from None
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be read ({error.strerror}); expected a CSV with the columns rank,score.") from None
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is not a leaderboard CSV ({error}); expected the columns rank,score.") from None
-    if "score" in frame.columns:
-        column = frame["score"]
-    elif frame.shape[1] >= 2:
-        column = frame.iloc[:, 1]
-    else:
-        raise InvalidInput(f"{path} has only the column {list(frame.columns)}; expected the columns rank,score.")
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}); {expected}.") from None
+    except ValueError as error:  # of the parser, and where the bytes are no UTF-8
+        raise InvalidInput(f"{path} is not a leaderboard CSV ({error}); {expected}.") from None
+    named = [name for name in frame.columns if str(name).strip().lower() == "score"]
+    if len(named) != 1:
+        found = ", ".join(map(repr, frame.columns[:10]))
+        what = "no column named score" if not named else "more than one column named score"
+        raise InvalidInput(f"{path} has {what} (its first line is {found}); {expected}.")
+    column = frame[named[0]]
     scores = pd.to_numeric(column, errors="coerce").to_numpy(float)
     words = np.isnan(scores) & column.notna().to_numpy()
     if words.any():

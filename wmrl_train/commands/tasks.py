@@ -123,7 +123,9 @@ def show(
     try:
         competition = load_competition(slug, data_dir)
         info["data"] = str(competition.public_dir)
-        info["boards"] = competition.board.sizes if competition.board else {}
+        board = competition.board
+        info["boards"] = board.sizes if board else {}
+        info["medals"] = {name: f"{score:g}" for name, score in board.medal_scores().items()} if board else {}
     except DataNotBuilt as error:
         info["data"], info["note"] = None, str(error)
     if as_json:

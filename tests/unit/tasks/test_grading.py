@@ -30,7 +30,7 @@ def test_the_answers_score_one_and_a_constant_less(mledojo_dir):
     best = grade(competition, run(csv(answers(competition))))
     assert (best.status, best.score, best.raw_score) == (ExecutionStatus.OK, 1.0, 0.0)
     assert "Private Leaderboard: Position 1 / 10" in best.feedback
-    assert best.position.private == BoardPosition(rank=1, total=10, score=1.0)
+    assert best.position.private == BoardPosition(rank=1, total=10, score=1.0, medal="gold")
     constant = grade(competition, run(csv(answers(competition).assign(Strength=5.0))))
     assert 0 < constant.score < 1
     assert f"Raw Score: {constant.raw_score}" in constant.feedback

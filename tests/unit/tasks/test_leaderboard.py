@@ -66,12 +66,44 @@ def test_a_board_without_information_is_left_out_with_a_warning_unless_compat():
     assert compat.position(0.8).score == 0.75
 
 
-def test_csv_by_the_name_or_the_place_of_the_score(tmp_path):
+def test_the_column_named_score_counts_in_any_case_and_place(tmp_path):
     (tmp_path / "a.csv").write_text("rank,score\n1,0.9\n2,0.8\n")
-    (tmp_path / "b.csv").write_text("team,result\nx,0.7\ny,0.9\n")
+    export = "\ufeffRank,TeamId,TeamName,LastSubmissionDate,Score,SubmissionCount,TeamMemberUserNames\r\n"
+    export += '1,4000000,"team, one",2026-01-01 00:00:00,0.9,3,"a,b"\r\n2,4000037,two,2026-01-01 00:00:00,0.7,1,c\r\n'
+    (tmp_path / "b.csv").write_bytes(export.encode())
     board = Leaderboard.from_csv(private=tmp_path / "a.csv", public=str(tmp_path / "b.csv"), higher_is_better=True)
     assert board.sizes == {"private": 2, "public": 2}
-    assert board.position(0.8).public.rank == 2
+    assert (board.position(0.8).private.rank, board.position(0.8).public.rank) == (2, 2)
+
+
+@pytest.mark.parametrize("header", ["1,1.0", "Rank,TeamId", "team,result", "score,Score"])
+def test_no_column_is_taken_for_the_score_by_its_place(tmp_path, header):
+    path = tmp_path / "board.csv"
+    path.write_text(f"{header}\n2,0.9\n3,0.8\n")
+    with pytest.raises(
+        InvalidInput, match=r"column named score \(its first line is .*expected a CSV with the columns rank,score"
+    ):
+        Leaderboard.from_csv(private=path, higher_is_better=True)
+
+
+@pytest.mark.parametrize(
+    ("total", "places"),
+    [
+        (5, (1, 1, 2)),
+        (99, (9, 19, 39)),
+        (100, (10, 20, 40)),
+        (249, (10, 49, 99)),
+        (250, (10, 50, 100)),
+        (999, (11, 50, 100)),
+        (3000, (16, 150, 300)),
+    ],
+)
+def test_medals_go_by_the_number_of_teams(total, places):
+    board = Leaderboard(private=np.arange(total), higher_is_better=False)
+    for name, last in dict(zip(("gold", "silver", "bronze"), places, strict=True)).items():
+        assert board.medal_scores()[name] == last - 1
+    assert [board.position(r - 1).private.medal for r in (1, places[2], places[2] + 1)] == ["gold", "bronze", None]
+    assert board.position(total + 1).private.medal is None
 
 
 @pytest.mark.parametrize("text", ["", "rank,score\n", "rank,score\n1,abc\n", "rank,score\n1,\n", "rank\n1\n"])
