@@ -85,7 +85,7 @@ def extract_code(answer: str, join_blocks: bool = False) -> str:
     if re.search(r"(?m)^[ \t]*(?:```|~~~)", rest):
         return ""  # what there was is a block without a program
     rest = rest.lstrip("\n")
-    if _is_markup(text):
+    if _is_markup(rest):
         return ""
     return rest if reader.is_program(rest) or _STARTS_A_STATEMENT.search(rest) else ""
 
