@@ -136,7 +136,7 @@ class StackedWorldModel:
         return replace(
             told, score=min(max(p * score, 0.0), 1.0), p_valid=p, confidence=max(p, 1 - p), source="predicted",
             spread=float(np.std([said[i].score for i in order])), cpu_s=sum(o.cpu_s for o in said.values()),
-            wall_s=sum(o.wall_s for o in said.values()),
+            wall_s=sum(o.wall_s for o in said.values()), cached=any(o.cached for o in said.values()),
             details={**told.details, "world_model": "stacked", "asked": order, "member_scores": [float(said[i].score) for i in order]},
         )  # fmt: skip
 

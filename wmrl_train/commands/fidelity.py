@@ -10,7 +10,9 @@ import typer
 from wmrl_envs.errors import InvalidInput
 
 CORPUS = Path(__file__).parents[2] / "benchmarks" / "boards" / "executed.jsonl.xz"  # of the repository: no package has it
-_MODEL = "static, simulator, or both with a comma between (then their mean is measured too)."
+_MODEL = (
+    "low_fidelity, static, stacked, simulator, or several with commas between (of static,simulator their mean is measured too)."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -20,6 +22,10 @@ def register(app: typer.Typer) -> None:
 
 def fidelity(
     model: Annotated[str, typer.Option(help=_MODEL)] = "static",
+    sizes: Annotated[str, typer.Option(help="Of low_fidelity: training rows of the reduced copies.")] = "500",
+    programs: Annotated[
+        str, typer.Option(help="all, scripts (whole ones) or scaffold (those that complete a prelude).")
+    ] = "all",
     corpus: Annotated[Path, typer.Option(help="Stored executed programs, .jsonl or .jsonl.xz.")] = CORPUS,
     fresh: Annotated[int, typer.Option(help="Instead of a stored corpus: programs to execute now for each task.")] = 0,
     tasks: Annotated[
@@ -57,13 +63,28 @@ def fidelity(
         context_tokens=context_tokens,
         max_new_tokens=max_new_tokens,
         data_report=data_report,
+        sizes=_numbers(sizes),
     )
-    programs, notes = fidelity_run.collect(
-        corpus=corpus, fresh=fresh, tasks=slugs, seed=seed, limit=limit, max_rows=max_rows, timeout_s=timeout_s
+    executed, notes = fidelity_run.collect(
+        corpus=corpus,
+        fresh=fresh,
+        tasks=slugs,
+        seed=seed,
+        limit=limit,
+        max_rows=max_rows,
+        timeout_s=timeout_s,
+        programs=programs,
     )
     reports = {
-        name: fidelity_run.run_fidelity(make, programs, split=split, anchors=anchors, seed=seed)
+        name: fidelity_run.run_fidelity(make, executed, split=split, anchors=anchors, seed=seed)
         for name, make in makers.items()
     }
     fidelity_report.write(out, reports, notes)
     fidelity_report.show(reports, out, notes)
+
+
+def _numbers(sizes: str) -> list[int]:
+    try:
+        return [int(size) for size in sizes.split(",") if size.strip()]
+    except ValueError:
+        raise InvalidInput(f"--sizes {sizes!r}: expected whole numbers with commas between, for example 125,500.") from None

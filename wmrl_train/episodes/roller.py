@@ -185,7 +185,7 @@ class Roller:
         for member, graded in zip(room, self._grade(room, sampled), strict=True):
             member.take(graded)
             if graded.prediction is not None:  # of a model that executes something: what that took is execution
-                self.execution.charge(graded.prediction.cpu_s)
+                self.execution.charge(_paid_cpu_s(graded.prediction))
             if graded.execution is not None:
                 self.execution.charge(0.0 if graded.cached else graded.cpu_s)
             if graded.failed is not None and graded.execution is not None:
@@ -315,7 +315,7 @@ class _Member:
         turn.predicted, turn.calibrated, turn.true = graded.predicted, graded.calibrated, graded.true
         turn.remembered = graded.remembered
         if graded.predicted is not None:
-            turn.predicted_status, turn.predicted_cpu_s = graded.prediction.status.value, float(graded.prediction.cpu_s)
+            turn.predicted_status, turn.predicted_cpu_s = graded.prediction.status.value, _paid_cpu_s(graded.prediction)
         if graded.execution is not None:
             turn.status, turn.raw_score, turn.cached = graded.status, graded.raw_score, graded.cached
             turn.execution_s, turn.execution_cpu_s = float(graded.wall_s or 0.0), graded.cpu_s
@@ -346,3 +346,7 @@ def _fail(groups: dict[int, Group], members: Sequence[_Member], why: str) -> Non
 def _seed(*parts: int) -> int:
     """A 63-bit seed that depends on every part."""
     return int(np.random.SeedSequence([int(p) for p in parts]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _paid_cpu_s(prediction: Outcome) -> float:
+    return 0.0 if prediction.cached else float(prediction.cpu_s)

@@ -210,7 +210,10 @@ def measure(pairs: Sequence[Pair], calibrate_with: Sequence[Pair] = (), seed: in
     result: dict[str, Any] = {
         "n": len(pairs),
         "validity_auc": validity_auc(np.array([p_valid(p.predicted) for p in pairs]), ok),
+        "validity_agreement": float(np.mean([_valid(p.true) == _passes(p) for p in pairs])),
         **confusion(pairs),
+        **_within_tasks(predicted, true, task),
+        **_price(pairs),
         "spearman": spearman(predicted, true),
         "within_group_spearman": within_group_spearman(predicted, true, task, seed=seed),
         "pairwise_accuracy_valid": accuracy,
@@ -225,6 +228,28 @@ def measure(pairs: Sequence[Pair], calibrate_with: Sequence[Pair] = (), seed: in
         result["calibration"] |= {"after": curve, "ece_after": ece, "pairs_used": len(calibrate_with)}
         result["within_group_spearman_after"] = within_group_spearman(after, true, task, seed=seed)
     return result
+
+
+def _within_tasks(predicted: np.ndarray, true: np.ndarray, task: Sequence[str]) -> dict[str, float | None]:
+    """Correlation of predicted and true scores around the means of their tasks, and the slope of the predicted on the true ones."""
+    names = np.asarray(task, dtype=object)
+    p, y = predicted.copy(), true.copy()
+    for name in dict.fromkeys(task):
+        p[names == name] -= p[names == name].mean()
+        y[names == name] -= y[names == name].mean()
+    square = float(y @ y)
+    both = square * float(p @ p)
+    return {
+        "within_task_correlation": float(p @ y) / both**0.5 if both > 0 else None,
+        "within_task_slope": float(p @ y) / square if square > 0 else None,
+        "rmse": float(np.sqrt(np.mean((predicted - true) ** 2))),
+    }
+
+
+def _price(pairs: Sequence[Pair]) -> dict[str, float | None]:
+    """CPU seconds of execution that a prediction took, and their share of those of the executions themselves (recorded ones)."""
+    paid, full = sum(p.predicted.cpu_s for p in pairs), sum(p.true.cpu_s for p in pairs)
+    return {"cpu_s_per_program": paid / len(pairs), "cpu_share": paid / full if full else None}
 
 
 def by(pairs: Sequence[Pair], key: str, seed: int = 0) -> dict[str, dict[str, Any]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.world_models.protocols import OutcomeModel
 
-NAMES = ("static", "simulator")
+NAMES = ("low_fidelity", "static", "stacked", "simulator")
+STANDARD_ROWS = 500
+TEST_SHARE = 0.6  # test rows for each training row of a reduced copy, at most STANDARD_TEST_ROWS
+STANDARD_TEST_ROWS = 300
 
 
 def makers(
@@ -22,12 +25,19 @@ def makers(
     context_tokens: int,
     max_new_tokens: int,
     data_report: bool,
+    sizes: Sequence[int] = (STANDARD_ROWS,),
 ) -> dict[str, Callable[[], OutcomeModel]]:
-    """Name -> a function that makes that world model anew; with several names their ensemble comes last."""
+    """Name -> a function that makes that world model anew.
+
+    "low_fidelity" is made for each of the `sizes` (training rows), "stacked" of the largest one and the static model; what one of
+    them has run none runs again. Of "static" and "simulator" together the ensemble comes last.
+    """
     chosen = [n.strip() for n in names.split(",") if n.strip()]
     unknown = [n for n in chosen if n not in NAMES]
     if unknown or not chosen:
-        raise InvalidInput(f"--model {names!r}: expected {' or '.join(NAMES)}, or both with a comma between.")
+        raise InvalidInput(f"--model {names!r}: expected {' or '.join(NAMES)}, or several with commas between.")
+    if not sizes or any(rows < 10 for rows in sizes):
+        raise InvalidInput(f"--sizes {','.join(map(str, sizes))}: expected numbers of training rows of at least 10.")
     if "simulator" in chosen and engine_model is None:
         raise InvalidInput(
             "--model simulator needs --engine-model: a model directory, or the name a server knows the model by."
@@ -57,9 +67,28 @@ def makers(
             report=DataReports() if data_report else None,
         )
 
-    available: dict[str, Callable[[], OutcomeModel]] = {"static": static, "simulator": simulator}
-    result = {n: available[n] for n in chosen}
-    if len(result) > 1:
+    @cache
+    def reduced(rows: int) -> Any:
+        from wmrl_envs.world_models.low_fidelity import LowFidelityWorldModel
+
+        return LowFidelityWorldModel(rows, max(10, min(STANDARD_TEST_ROWS, round(TEST_SHARE * rows))))
+
+    def low_fidelity(rows: int) -> OutcomeModel:
+        return reduced(rows).anew()
+
+    def stacked() -> OutcomeModel:
+        from wmrl_envs.world_models.stacked import StackedWorldModel
+
+        return StackedWorldModel([low_fidelity(max(sizes)), static()])
+
+    available: dict[str, Callable[[], OutcomeModel]] = {"static": static, "simulator": simulator, "stacked": stacked}
+    result: dict[str, Callable[[], OutcomeModel]] = {}
+    for name in chosen:
+        if name == "low_fidelity":
+            result |= {f"low fidelity, {rows} rows": partial(low_fidelity, rows) for rows in sizes}
+        else:
+            result[name] = available[name]
+    if set(chosen) == {"static", "simulator"}:
         from wmrl_envs.world_models.ensemble import EnsembleWorldModel
 
         parts = list(result.values())

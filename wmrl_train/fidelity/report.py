@@ -17,12 +17,18 @@ ROWS = (  # key of a measurement, label, format
     ("n", "programs", "d"),
     ("pairs_learnt", "executed pairs learnt from", "d"),
     ("validity_auc", "validity AUC", ".3f"),
+    ("validity_agreement", "validity agrees", ".1%"),
     ("false_fail_rate", "false fails on working programs", ".1%"),
     ("false_pass_rate", "false passes on failing programs", ".1%"),
     ("spearman", "Spearman of the score", ".3f"),
     ("within_group_spearman", "Spearman within groups of 8", ".3f"),
     ("pairwise_accuracy_valid", "pairwise accuracy, valid programs", ".1%"),
+    ("within_task_correlation", "correlation within tasks", ".3f"),
+    ("within_task_slope", "slope within tasks", ".2f"),
+    ("rmse", "root mean square error", ".3f"),
     ("mean_absolute_error", "mean absolute error of the score", ".3f"),
+    ("cpu_s_per_program", "CPU seconds of execution a program", ".3f"),
+    ("cpu_share", "share of full execution's CPU", ".1%"),
     ("seconds_per_program", "seconds a program", ".4f"),
 )
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}

@@ -177,24 +177,32 @@ def collect(
     limit: int | None,
     max_rows: int | None,
     timeout_s: float,
+    programs: str = "all",
 ) -> tuple[list[Executed], list[str]]:
-    """The programs to measure on, stored ones or `fresh` new ones for each task, and notes on what was left out."""
+    """The programs to measure on, stored ones or `fresh` new ones for each task, and notes on what was left out.
+
+    `programs`: "scripts" for whole ones only, "scaffold" for those that complete a prelude, "all".
+    """
+    if programs not in ("all", "scripts", "scaffold"):
+        raise InvalidInput(f"--programs {programs!r}: expected all, scripts or scaffold.")
     notes: list[str] = []
     if fresh < 0 or (limit is not None and limit < 1):
         raise InvalidInput(f"--fresh {fresh}, --limit {limit}: expected numbers of programs of at least 1.")
     if fresh:
         from wmrl_envs.tasks import list_competitions
 
-        programs = execute_fresh(tasks or list_competitions(source="builtin"), fresh, seed, max_rows, timeout_s)
+        found = execute_fresh(tasks or list_competitions(source="builtin"), fresh, seed, max_rows, timeout_s)
     else:
-        programs, notes = load_corpus(corpus)
-        unknown = sorted(set(tasks or ()) - {e.context.task for e in programs})
+        found, notes = load_corpus(corpus)
+        unknown = sorted(set(tasks or ()) - {e.context.task for e in found})
         if unknown:
             raise InvalidInput(f"--tasks {', '.join(unknown)}: the corpus {corpus} has no program of it.")
-        programs = [e for e in programs if tasks is None or e.context.task in tasks]
-    if limit is not None and limit < len(programs):
-        programs = [programs[i] for i in sorted(drawn(programs, limit, seed))]
-    return programs, notes
+        found = [e for e in found if tasks is None or e.context.task in tasks]
+    if programs != "all":
+        found = [e for e in found if (e.context.scaffold is None) == (programs == "scripts")]
+    if limit is not None and limit < len(found):
+        found = [found[i] for i in sorted(drawn(found, limit, seed))]
+    return found, notes
 
 
 # ---- measuring ------------------------------------------------------------------------------------------------------

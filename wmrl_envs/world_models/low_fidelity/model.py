@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,14 @@ REMEMBERED = 4096  # programs whose prediction is free when they come again
 PRIOR_RUNS = 40.0  # executed programs that P(valid) known beforehand weighs
 P_VALID = {True: 0.98, False: 0.03}  # by whether the reduced run was accepted
 INTERPRETER_S, INTERPRETER_MB = 0.03, 110.0  # of an empty program
+
+
+def _seconds() -> Growth:
+    return Growth(exponent=0.8, sd=0.7, floor=INTERPRETER_S)
+
+
+def _memory() -> Growth:
+    return Growth(exponent=0.5, sd=0.5, floor=INTERPRETER_MB)
 
 
 class LowFidelityWorldModel:
@@ -71,12 +80,11 @@ class LowFidelityWorldModel:
         self._seen: LRUCache[tuple[Any, ...], Future[Seen]] = LRUCache(REMEMBERED)
         self._lock = threading.Lock()
         self._valid = {True: [0.0, 0.0], False: [0.0, 0.0]}  # reduced run accepted -> [really valid, executed]
-        self.seconds = Growth(exponent=0.8, sd=0.7, floor=INTERPRETER_S)
-        self.memory = Growth(exponent=0.5, sd=0.5, floor=INTERPRETER_MB)
+        self.seconds, self.memory = _seconds(), _memory()
         self._cpu_s, self._runs = 0.0, 0
 
     def predict(self, solutions: Sequence[Solution], contexts: Sequence[TaskContext]) -> list[Outcome]:
-        """One predicted outcome a solution, in order; `cpu_s` is what it cost (0 for a program seen before).
+        """One predicted outcome a solution, in order; `cpu_s` is what it cost, now or (`cached`) when it came first.
 
         Raises:
             InvalidInput: a task that cannot be reduced, or lengths that differ. DataNotBuilt: a task that is not prepared.
@@ -86,6 +94,13 @@ class LowFidelityWorldModel:
             raise InvalidInput(f"{len(solutions)} solutions with {len(contexts)} contexts: expected one for each.")
         asked = [self._ask(s, c) if s.problem is None else None for s, c in zip(solutions, contexts, strict=True)]
         return [self._outcome(s, c, a) for s, c, a in zip(solutions, contexts, asked, strict=True)]
+
+    def anew(self) -> LowFidelityWorldModel:
+        """A model that has learnt nothing and shares what this one ran; it is closed with this one."""
+        made = copy(self)
+        made._valid = {True: [0.0, 0.0], False: [0.0, 0.0]}
+        made.seconds, made.memory = _seconds(), _memory()
+        return made
 
     @property
     def cost_s(self) -> float:
@@ -130,7 +145,7 @@ class LowFidelityWorldModel:
         run, again = asked
         seen = run.result()
         if again:
-            seen = replace(seen, cpu_s=0.0, wall_s=0.0, cached=True)
+            seen = replace(seen, cached=True)
         else:
             self._cpu_s, self._runs = self._cpu_s + seen.cpu_s, self._runs + 1
         limits = self._reducer.limits_of(context)

@@ -123,8 +123,18 @@ def test_the_same_program_again_costs_nothing(model, root):
     first, again = predict(model, root, SCRIPT, SCRIPT)
     (later,) = predict(model, root, SCRIPT)
     assert (first.cached, again.cached, later.cached) == (False, True, True)
-    assert (again.cpu_s, later.cpu_s) == (0, 0)
+    assert first.cpu_s == again.cpu_s == later.cpu_s > 0  # as recorded
     assert first.score == again.score == later.score
+
+
+def test_a_model_made_anew_has_learnt_nothing_and_runs_nothing_again(root):
+    box = Scripted(replace(failing("ValueError: odd"), cpu_s=0.5))
+    with LowFidelityWorldModel(100, 50, box, data_dir=root) as model:
+        before = predict(model, root, "x")[0]
+        model.update([Solution("x", "credit-default")], [context(root)], [Outcome(ExecutionStatus.OK, 0.5, cpu_s=2.0)])
+        (anew,) = predict(model.anew(), root, "x")
+        assert anew.p_valid == before.p_valid < predict(model, root, "x")[0].p_valid
+        assert len(box.jobs) == 1
 
 
 def test_equal_programs_get_equal_predictions_although_they_draw_at_random(root, sandbox):
