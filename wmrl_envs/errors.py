@@ -26,7 +26,19 @@ class MissingExtra(WmrlError, ImportError):
     """An optional dependency is absent; the message names the extra to install."""
 
     def __init__(self, package: str, extra: str, purpose: str):
-        super().__init__(f"{purpose} needs the package {package!r}, which is not installed: pip install 'wmrl[{extra}]'.")
+        super().__init__(f"{purpose} needs the package {package!r}, which is not installed: {install_hint(extra)}.")
+
+
+def install_hint(extra: str) -> str:
+    """How to install an extra, in words.
+
+    >>> install_hint("libero")
+    "in the clone of WMRL, pip install '.[libero]'"
+    """
+    cuda = (
+        " (without a GPU, install torch's CPU build before it, as `make setup` does: the extra alone brings gigabytes of CUDA)"
+    )
+    return f"in the clone of WMRL, pip install '.[{extra}]'" + (cuda if extra in ("train", "sb3", "trl") else "")
 
 
 class IsolationError(WmrlError, RuntimeError):

@@ -15,7 +15,7 @@ from wmrl_envs.errors import InfrastructureError, InvalidInput, MissingExtra
 
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"wmrl\[libero\]"):
+    with pytest.raises(MissingExtra, match=r"'\.\[libero\]'"):
         gym.make("LIBERO-Long-v0")
 
 

@@ -111,6 +111,7 @@ class LiberoLongEnv(ExecutableEnv):
             {"wrist_image": wrist_image, "process": process}, orientation, render_mode,
         )  # fmt: skip
         install.require(render=image_size is not None)
+        install.require_libraries()  # said now, not after a minute of loading
         self.task = catalog.find_task(task, suite)
         self.start_states = catalog.start_states(self.task, init_states, settle_steps)
         self.max_steps, self.action_chunk = max_steps, action_chunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 from wmrl_envs.errors import InvalidInput, IsolationError, WmrlError
@@ -17,6 +18,10 @@ def make_local(kind: str, options: dict[str, Any]) -> Sandbox:
     Raises:
         InvalidInput: an unknown option. IsolationError: "auto" found no way to isolate untrusted code.
     """
+    if kind == "process" and sys.platform != "linux":
+        raise IsolationError(
+            f"The embedded sandbox isolates with what the Linux kernel has, and this is {sys.platform}: install Docker and use sandbox 'docker'."
+        )
     if kind == "process":
         from wmrl_envs.execution.process.sandbox import ProcessSandbox
 

@@ -15,7 +15,10 @@ from wmrl_envs.errors import DataNotBuilt, InvalidInput
 from wmrl_envs.tasks import layouts
 from wmrl_envs.tasks.catalog import list_competitions
 from wmrl_envs.tasks.competition import Competition, load_competition
+from wmrl_envs.tasks.overview import task_context
 from wmrl_envs.tasks.scoring import read_answers
+
+ABSENT = "not in this folder"
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,13 @@ def check(slug: str, root: Path) -> Checked:
             return Checked(slug, f"downloaded but not prepared ({raw}): run MLE-Dojo's prepare step for it")
         if (root / slug).is_dir():
             return Checked(slug, "its folder is empty: accept the rules of the competition on Kaggle, then download it again")
-        return Checked(slug, "not in this folder")
+        return Checked(slug, ABSENT)
     try:
         competition = load_competition(slug, root)
-        return Checked(slug, None, tuple(_notes(competition)))
+        notes = tuple(_notes(competition))
+        competition.require_ranking()  # what an environment asks when an episode begins
+        task_context(competition)
+        return Checked(slug, None, notes)
     except Exception as error:  # one broken competition must not hide the others
         return Checked(slug, str(error) or type(error).__name__)
 

@@ -15,12 +15,21 @@ from rich.console import Console
 from rich.markup import escape
 
 from wmrl_envs import paths
-from wmrl_envs.errors import WmrlError
+from wmrl_envs.errors import WmrlError, install_hint
 
 _EXTRAS = {
-    "train": "torch transformers peft safetensors gguf matplotlib jinja2", "docker": "docker", "sb3": "stable_baselines3",
-    "vllm": "vllm", "libero": "libero mujoco", "ray": "ray", "trackers": "tensorboard wandb trackio",
-}  # fmt: skip
+    "train": (
+        "torch transformers peft safetensors gguf matplotlib jinja2",
+        "training, language models in this process, reports",
+    ),
+    "docker": ("docker", "execution in containers, for machines whose kernel cannot isolate"),
+    "sb3": ("stable_baselines3", "agents of Stable-Baselines3 on anchored environments"),
+    "vllm": ("vllm", "sampling on GPUs"),
+    "libero": ("libero mujoco", "the simulator of LIBERO-Long-v0"),
+    "ray": ("ray", "execution and sampling on several machines"),
+    "trackers": ("tensorboard wandb trackio", "curves in TensorBoard, Weights & Biases or trackio beside the run's own logs"),
+}
+"""Extra -> (its modules, what it is for)."""
 
 
 def register(app: typer.Typer) -> None:
@@ -74,7 +83,7 @@ def check(
 def doctor() -> None:
     """Say what works on this machine, and what to do about what does not."""
     console = Console(soft_wrap=True)
-    for line in (*_machine_lines(), *_sandbox_lines(), _docker_line(), *_extra_lines(), *_libero_lines()):
+    for line in (*_machine_lines(), _torch_line(), *_sandbox_lines(), _docker_line(), *_extra_lines(), *_libero_lines()):
         console.print(line, highlight=False)
 
 
@@ -101,6 +110,22 @@ def _machine_lines() -> list[str]:
         f"machine: {platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB memory",
         f"home: {home}, {free:.0f} GiB free: {space}",
     ]
+
+
+def _torch_line() -> str:
+    """Torch, its devices and their memory; without torch, what it would be for."""
+    if importlib.util.find_spec("torch") is None:
+        return f"torch: [yellow]absent[/]; training and models in this process need it, environments do not ({escape(install_hint('train'))})"
+    import torch
+
+    line = f"torch {torch.__version__}: [green]{torch.get_num_threads()} threads[/]"
+    if not torch.cuda.is_available():
+        return f"{line}, no CUDA device: models run on the CPU"
+    devices = []
+    for index in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(index)
+        devices.append(f"{torch.cuda.get_device_name(index)} ({free / 2**30:.0f} of {total / 2**30:.0f} GiB free)")
+    return f"{line}, CUDA {torch.version.cuda}: [green]{', '.join(devices)}[/]"
 
 
 def _sandbox_lines() -> list[str]:
@@ -146,8 +171,8 @@ def _libero_lines() -> list[str]:
 
 def _extra_lines() -> list[str]:
     lines = []
-    for extra, modules in _EXTRAS.items():
+    for extra, (modules, purpose) in _EXTRAS.items():
         missing = [module for module in modules.split() if importlib.util.find_spec(module) is None]
-        hint = f"[yellow]without {', '.join(missing)}[/] (pip install 'wmrl\\[{extra}]')"
+        hint = f"[yellow]without {', '.join(missing)}[/], which is for {purpose} ({escape(install_hint(extra))})"
         lines.append(f"extra {extra}: {hint if missing else '[green]installed[/]'}")
     return lines

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from wmrl_envs.errors import DataNotBuilt, InvalidInput
@@ -157,7 +158,7 @@ def prepare(
 
         def progress(slug: str, what: str) -> None:
             done.append({"slug": slug, "state": what})
-            if not as_json:
+            if not as_json and what == "built":  # what was there is in the count
                 console.print(f"{slug}: {what}")
 
         folders = build(data_dir, only, force=force, progress=progress)
@@ -166,7 +167,7 @@ def prepare(
         else:
             console.print(f"{len(folders)} competitions are ready in {folders[0].parent}")
         return
-    from wmrl_envs.tasks.prepare import check_folder, index
+    from wmrl_envs.tasks.prepare import ABSENT, check_folder, index
 
     if source not in ("mledojo", "dsbench"):
         raise InvalidInput(f"prepare {source!r}: expected builtin, mledojo or dsbench.")
@@ -178,9 +179,11 @@ def prepare(
     if as_json:
         typer.echo(json.dumps([{"slug": c.slug, "problem": c.problem, "notes": list(c.notes)} for c in checked], indent=1))
         return
-    for c in checked:
-        state = "[green]ready[/]" if c.problem is None else "[yellow]not ready[/]"
-        console.print(
-            f"{c.slug}: {state}" + (f": {c.problem}" if c.problem else "") + "".join(f" ({note})" for note in c.notes)
-        )
-    console.print(f"{len(ready)} of {len(checked)} competitions are ready; noted in {noted}")
+    console.print(f"{len(ready)} of {len(checked)} competitions are ready; noted in {noted}", soft_wrap=True)
+    absent = [c for c in checked if c.problem == ABSENT]
+    for c in (c for c in checked if c.problem is not None and c not in absent):
+        console.print(f"{c.slug}: [yellow]not ready[/]: {escape(c.problem or '')}", soft_wrap=True)
+    for c in ready:
+        console.print(f"{c.slug}: [green]ready[/]" + "".join(f" ({escape(note)})" for note in c.notes), soft_wrap=True)
+    if absent:
+        console.print(f"{len(absent)} are not in this folder: {', '.join(c.slug for c in absent)}", soft_wrap=True)

@@ -176,6 +176,7 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
     from wmrl_train.run.changes import LOG, sentence
     from wmrl_train.run.interrupt import Interrupts
     from wmrl_train.run.progress import Progress, final_table
+    from wmrl_train.run.repeatable import repeatable
     from wmrl_train.run.report import write_report
     from wmrl_train.training.trainer import Interrupted, Trainer, check_own
 
@@ -188,15 +189,18 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
             f"This run is finished: {saved.step} of {config.train.steps} steps; set train.steps higher to go on.",
             highlight=False,
         )
-        out.print(final_table(*_results(run, saved.step), saved.state["ledger"], config.eval.k))
+        out.print(final_table(*_results(run, saved.step), saved.state["ledger"], config.eval.k, out.width))
         out.print(f"report: {write_report(run.path)}", highlight=False, soft_wrap=True)
         ranks.broadcast(False)  # nothing for the others to do
         ranks.leave()
         return
+    progress = Progress(config.train.steps, config.run.name, console)  # type: ignore[arg-type]
+    progress.note(
+        f"{run.path}: {config.train.steps} steps. {repeatable(config, ranks.size)} Loading the model and the sandbox ..."
+    )
     from wmrl_train.training.build import build
 
-    progress = Progress(config.train.steps, config.run.name, console)  # type: ignore[arg-type]
-    parts = build(config, ranks)
+    parts = build(config, ranks, progress.episode)
     ranks.broadcast(True)
     trainer = Trainer(config, parts, run, progress)
     try:
@@ -220,7 +224,7 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
     ranks.leave()
     if config.agent.name == "vla":
         out.print(f"policy: {trainer.parts.model.save(run.path / 'policy')}", highlight=False, soft_wrap=True)
-    out.print(final_table(result["before"], result["after"], result["ledger"], config.eval.k))
+    out.print(final_table(result["before"], result["after"], result["ledger"], config.eval.k, out.width))
     out.print(f"report: {path}", highlight=False, soft_wrap=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 import math
 import signal
@@ -35,8 +36,10 @@ from wmrl_train.training.parts import Parts
 log = logging.getLogger(__name__)
 
 
-def build(config: Config, ranks: Ranks | None = None) -> Parts:
+def build(config: Config, ranks: Ranks | None = None, on_episode: Callable[[int, int], None] | None = None) -> Parts:
     """Everything `config` names, with a learner over all `ranks`. Nothing is left running if a part fails.
+
+    `on_episode` hears of every finished episode of an evaluation: (how many of it are done, how many there are).
 
     Raises:
         InvalidInput, DataNotBuilt, MissingExtra, IsolationError: one sentence on what is wrong and how to fix it.
@@ -65,7 +68,7 @@ def build(config: Config, ranks: Ranks | None = None) -> Parts:
         workers = config.execution.workers or sandbox.slots
         world_model = _world_model(config, model, tokenizer, engine)
         close = [engine.close, sandbox.close, *([world_model.close] if isinstance(world_model, Priced) else [])]
-        evaluate = _evaluation(config, engine, agent, {"train": train, "held_out": held_out}, kwargs, workers)
+        evaluate = _evaluation(config, engine, agent, {"train": train, "held_out": held_out}, kwargs, workers, on_episode)
         undo.pop_all()
     return text_parts(
         model, tokenizer, engine, agent, lambda task: make_env(task, **kwargs), world_model, train,
@@ -248,7 +251,13 @@ def _own_world_model(name: str, options: dict[str, Any]) -> OutcomeModel:
 
 
 def _evaluation(
-    config: Config, engine: Engine, agent: Agent, splits: dict[str, list[str]], kwargs: dict[str, Any], workers: int
+    config: Config,
+    engine: Engine,
+    agent: Agent,
+    splits: dict[str, list[str]],
+    kwargs: dict[str, Any],
+    workers: int,
+    on_episode: Callable[[int, int], None] | None,
 ) -> Callable[[int], dict[str, Any]] | None:
     """Step -> {split: {"avg", "low", "high", "best", "valid", "tasks", "by_task"}}; always the same seeds, so that before and after pair up."""
     if config.eval.k == 0:
@@ -258,12 +267,18 @@ def _evaluation(
         from wmrl_train.evaluation.programs import evaluate_policy
 
         results: dict[str, Any] = {}
+        done, total = itertools.count(1), config.eval.k * sum(len(set(tasks)) for tasks in splits.values())
+
+        def advance(_: Any) -> None:
+            if on_episode is not None:
+                on_episode(next(done), total)
+
         for split, tasks in splits.items():
             if not tasks:
                 continue
             result = evaluate_policy(
                 engine, agent, tasks, config.eval.k, env_kwargs=kwargs, seed=config.run.seed, workers=workers,
-                temperature=config.eval.temperature,
+                temperature=config.eval.temperature, progress=advance,
             )  # fmt: skip
             row = result.table.overall
             scores = {key: _known(getattr(row, key)) for key in ("avg", "low", "high", "best", "valid")}

@@ -171,5 +171,5 @@ def test_vllm_names_its_extra_where_it_is_not_installed():
     try:
         import vllm  # noqa: F401
     except ImportError:
-        with pytest.raises(MissingExtra, match=r"wmrl\[vllm\]"):
+        with pytest.raises(MissingExtra, match=r"'\.\[vllm\]'"):
             make_engine("vllm", "m")

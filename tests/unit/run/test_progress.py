@@ -1,4 +1,5 @@
 import io
+import re
 import sys
 import types
 
@@ -8,7 +9,7 @@ from rich.console import Console
 from wmrl_envs.errors import MissingExtra
 from wmrl_train.config import load_config
 from wmrl_train.episodes.lanes import Busy, Lane
-from wmrl_train.run.progress import Progress, final_table, line
+from wmrl_train.run.progress import Progress, columns, final_table, line
 from wmrl_train.run.tracking import Trackers
 
 STEP = {
@@ -25,8 +26,8 @@ def test_outside_a_terminal_a_step_is_one_plain_line():
     assert out.getvalue() == line(3, 40, STEP) + "\n"
     for text in (
         "step 3/40",
-        "executed 0.400",
-        "calibrated 0.450",
+        "executed 40.0 %",
+        "calibrated 45.0 %",
         "anchors 1",
         "pairs 64",
         "rho 2.50",
@@ -54,8 +55,71 @@ def test_final_table_states_gain_and_cost():
     ledger = {"executions_paid": 10, "execution_s": 20.0, "executions_avoided": 70, "executions_cached": 3, "tokens": 5, "dropped_groups": 1,
               "generate_cpu_s": 1.0, "predict_cpu_s": 2.0, "execute_cpu_s": 3.0, "learn_cpu_s": 4.0}  # fmt: skip
     Console(file=out, width=160).print(final_table(rows[0], rows[1], ledger, 8))
-    for text in ("avg@8", "0.250 [0.150, 0.350]", "0.500 [0.400, 0.600]", "+0.250", "about 140 s at 2.00 s each"):
+    for text in ("avg@8", "25.0 [15.0, 35.0]", "50.0 [40.0, 60.0]", "+25.0", "about 140 s at 2.00 s each"):
         assert text in out.getvalue()
+
+
+class Screen:
+    """A test double of a terminal: text, line ends, carriage returns, and the two escapes by which a live display erases itself."""
+
+    def __init__(self, written):
+        self.lines, row = [""], 0
+        for part in re.split(r"(\x1b\[[0-9;?]*[a-zA-Z]|\n|\r)", written):
+            if part == "\n":
+                row += 1
+                self.lines += [""] * (row + 1 - len(self.lines))
+            elif part == "\x1b[1A":
+                row -= 1
+            elif part == "\x1b[2K":
+                self.lines[row] = ""
+            elif part and not part.startswith("\x1b") and part != "\r":
+                self.lines[row] += part
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (40, ["step", "reward %", "executed"]),
+        (80, ["step", "reward %", "executed", "calibrated", "anchors", "pairs", "step s"]),
+        (200, []),
+    ],
+)
+def test_a_narrow_terminal_shows_fewer_columns_and_whole_numbers(width, shown):
+    out = io.StringIO()
+    with Progress(60, "laptop", Console(file=out, force_terminal=True, width=width)) as progress:
+        for step in range(1, 4):
+            progress.step(step, STEP | {"anchor/n_pairs": 123456})
+        progress.episode(3, 96)
+    screen = Screen(out.getvalue())
+    assert max(map(len, screen.lines)) <= width
+    heads = [column.head for column in columns(width)]
+    assert heads == (shown or [column.head for column in columns(10**4)])
+    text = "\n".join(screen.lines)
+    assert text.count("3/60") == 1, "one bar stays behind, also after Ctrl-C"
+    assert "…" not in text
+    assert "50.0" in text
+    assert "evaluating: 3 of 96 episodes" in text
+
+
+def test_outside_a_terminal_an_evaluation_says_every_quarter_how_far_it_is():
+    out = io.StringIO()
+    with Progress(60, "laptop", Console(file=out, width=60)) as progress:
+        for done in range(1, 9):
+            progress.episode(done, 8)
+    assert out.getvalue().splitlines() == [f"  {done} of 8 episodes evaluated" for done in (2, 4, 6)]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_final_table_fits_its_terminal(width):
+    rows = [{"train": {"avg": a, "low": a - 0.1, "high": a + 0.1, "best": 1.0, "valid": 0.5, "tasks": 12}} for a in (0.25, 0.5)]
+    ledger = dict.fromkeys(("executions_paid", "execution_s", "executions_avoided", "executions_cached", "tokens", "dropped_groups",
+                            "generate_cpu_s", "predict_cpu_s", "execute_cpu_s", "learn_cpu_s"), 1)  # fmt: skip
+    out = io.StringIO()
+    Console(file=out, width=width).print(final_table(rows[0], rows[1], ledger, 8, width))
+    assert max(map(len, out.getvalue().splitlines())) <= width
+    assert "+25.0" in out.getvalue()
+    assert "…" not in out.getvalue()
+    assert ("[15.0, 35.0]" in out.getvalue()) == (width > 40)
 
 
 def test_tensorboard_writes_events(tmp_path):
@@ -90,7 +154,7 @@ def test_wandb_like_trackers_get_every_value_and_a_broken_one_never_ends_a_run(m
 
 def test_an_absent_tracker_names_its_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "trackio", None)
-    with pytest.raises(MissingExtra, match=r"wmrl\[trackers\]"):
+    with pytest.raises(MissingExtra, match=r"'\.\[trackers\]'"):
         Trackers(load_config("laptop", ["tracking.trackers=[trackio]"]), tmp_path)
 
 

