@@ -56,7 +56,8 @@ def columns(width: int) -> list[Column]:
     >>> [column.head for column in columns(40)]
     ['step', 'reward %', 'executed']
     """
-    left, chosen = width - 1, set()
+    left = width - 1
+    chosen: set[str] = set()
     for head in _FIRST:
         needed = max(len(head), 6) + 3  # padding and a border
         if needed > left and len(chosen) > 1:
