@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from wmrl_envs.envs import libero_long
 from wmrl_envs.envs.libero import controllers
-from wmrl_envs.errors import InvalidAction, InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
 
 from .conftest import SMALL
 
@@ -41,6 +42,29 @@ def test_construction_builds_no_simulator_and_imports_no_libero(env):
     assert made.unwrapped.task.instruction == "put both moka pots on the stove"
     assert made.action_space.shape == (8, 7)
     assert made.observation_space["image"].shape == (224, 224, 3)
+
+
+def test_a_reset_that_is_closed_meanwhile_starts_no_other_simulator(monkeypatch):
+    made = gym.make("LIBERO-Long-v0", task=8).unwrapped
+    started = []
+
+    class Closed:
+        """Test double of a simulator that another thread ends in the middle of a call."""
+
+        def __init__(self, scene):
+            started.append(self)
+
+        def reset(self, *arguments):
+            made.close()
+            raise InfrastructureError("ended unexpectedly")
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(libero_long, "SimulatorProcess", Closed)
+    with pytest.raises(InfrastructureError, match="ended unexpectedly"):
+        made.reset(seed=0)
+    assert len(started) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*A Box observation space (minimum|maximum) value is.*infinity")

@@ -27,7 +27,7 @@ def policy():
 
 
 def trainer(folder, policy, name, *overrides):
-    """Of the stove task, from starts within reach, with two simulators."""
+    """Of the stove task, from a start within reach, with one simulator."""
     from wmrl_train.config import load_config
     from wmrl_train.run.rundir import RunDirectory
     from wmrl_train.training.build import build
@@ -41,7 +41,7 @@ def trainer(folder, policy, name, *overrides):
     config = load_config("libero", [
         f"run.dir={folder}", f"run.name={name}", f"policy.model={folder / 'start'}", "policy.device=cpu", "run.threads=1",
         f"libero.suite={task.suite}", f"libero.task={task.index}", f"libero.init_states={starts}", "libero.max_steps=16",
-        f"libero.options={small}", "libero.reward=null", "rollout.groups=2", "rollout.group_size=4", "optim.lr=1e-3", *overrides,
+        f"libero.options={small}", "libero.reward=null", "libero.simulators=1", "rollout.groups=1", "rollout.group_size=3", "optim.lr=1e-3", *overrides,
     ])  # fmt: skip
     run = RunDirectory(config.run_dir)
     run.acquire()
@@ -65,7 +65,7 @@ def test_a_step_is_paid_what_the_simulator_says_and_moves_the_policy(tmp_path, p
 def test_a_run_on_the_simulator_goes_on_bit_by_bit(tmp_path, policy):
     from wmrl_train.run import checkpoint
 
-    steps = ("train.steps=2", "train.save_every=1", "eval.k=0", "rollout.group_size=2")
+    steps = ("train.steps=2", "train.save_every=1", "eval.k=0", "rollout.group_size=2", "libero.max_steps=8")
     whole = trainer(tmp_path, policy, "whole", *steps)
     whole.run()
     whole.close()

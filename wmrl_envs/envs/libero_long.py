@@ -219,7 +219,7 @@ class LiberoLongEnv(ExecutableEnv):
         try:
             return self._simulate("reset", *arguments)
         except InfrastructureError as error:
-            if not self._own_process:
+            if not self._own_process or self._simulator is None:  # None: closed by another thread meanwhile
                 raise
             log.warning("trying again in a new process: %s", error)
             self._lost = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -68,8 +69,9 @@ class Simulators:
         """End all of them."""
         self.lane.close()
         self.reclaim()
-        while self._idle:
-            self._idle.pop()[1].close()
+        with ExitStack() as stack:  # the others also when one fails to
+            while self._idle:
+                stack.callback(self._idle.pop()[1].close)
 
 
 @dataclass(frozen=True)
