@@ -270,6 +270,22 @@ def by_origin(pairs: Sequence[Pair]) -> dict[str, dict[str, int]]:
     return _counts([(p.origin, p) for p in pairs])
 
 
+def by_rule(pairs: Sequence[Pair]) -> dict[str, dict[str, int]]:
+    """For each rule that a world model names: programs it spoke against, how many of them failed, and what came of it where it
+    decided: failures caught and working programs failed. Rules that only doubt decide nothing.
+    """
+    result: dict[str, dict[str, int]] = {}
+    for p in pairs:
+        verdicts = [v for v in (p.predicted.details.get("verdicts") or {}).values() if v.get("rule")]
+        for rule, sure in {v["rule"]: v["verdict"] == "fail" for v in verdicts}.items():
+            row = result.setdefault(rule, {"fired": 0, "failed": 0, "caught": 0, "false_fails": 0})
+            row["fired"] += 1
+            row["failed"] += not _valid(p.true)
+            row["caught"] += sure and not _valid(p.true) and not _passes(p)
+            row["false_fails"] += sure and _valid(p.true) and not _passes(p)
+    return dict(sorted(result.items(), key=lambda item: (-item[1]["fired"], item[0])))
+
+
 def _counts(named: Sequence[tuple[str, Pair]]) -> dict[str, dict[str, int]]:
     result: dict[str, dict[str, int]] = {}
     for name in sorted({n for n, _ in named}):

@@ -31,6 +31,7 @@ ROWS = (  # key of a measurement, label, format
     ("cpu_share", "share of full execution's CPU", ".1%"),
     ("seconds_per_program", "seconds a program", ".4f"),
 )
+RULE_COLUMNS = ("rule", "fired", "on failing programs", "caught", "false fails")
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right}
 td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}h1,h2,h3{line-height:1.2}.note{color:#666}"""
@@ -69,9 +70,24 @@ def show(reports: Mapping[str, Mapping[str, Any]], folder: Path, notes: Sequence
         table.add_row(label, *(_number(m.get(key), form) for _, m in columns))
     console = Console()
     console.print(table)
+    for name, figures in columns:
+        if figures.get("by_rule"):
+            console.print(_rules_table(name, figures["by_rule"]))
+            break  # what the rules find does not change with pairs, only how much they are trusted
     for note in notes:
         console.print(note, highlight=False)
     console.print(f"report: {folder / 'fidelity.html'}", soft_wrap=True, highlight=False)
+
+
+def _rules_table(name: str, rules: Mapping[str, Mapping[str, int]]) -> Any:
+    from rich.table import Table
+
+    table = Table(title=f"by rule ({name})")
+    for column in RULE_COLUMNS:
+        table.add_column(column, justify="right" if column != RULE_COLUMNS[0] else "left")
+    for rule, row in rules.items():
+        table.add_row(rule, *(str(row[k]) for k in ("fired", "failed", "caught", "false_fails")))
+    return table
 
 
 def _measurements(reports: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -113,6 +129,9 @@ def _sections(m: Mapping[str, Any]) -> list[str]:
     for key, title in (("by_origin", "By origin"), ("by_fault", "By planted fault or mutation")):
         rows = [[k, v["n"], v["failed"], v["predicted"], v["false_fails"]] for k, v in m[key].items()]
         parts += [f"<h3>{title}</h3>", _table(["", "programs", "really failed", "predicted to fail", "false fails"], rows)]
+    rules = [[k, v["fired"], v["failed"], v["caught"], v["false_fails"]] for k, v in (m.get("by_rule") or {}).items()]
+    if rules:
+        parts += ["<h3>By rule</h3>", _table(list(RULE_COLUMNS), rules)]
     feedback = m["feedback"]
     rows = [[k.replace("_", " "), _number(v, "d" if isinstance(v, int) else ".1%")] for k, v in feedback.items()]
     parts += ["<h3>Feedback on failures</h3>", _table(["", ""], rows)]

@@ -19,7 +19,7 @@ from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
 from wmrl_envs.tasks.feedback import SubmissionProblem, render, report
 from wmrl_envs.world_models.protocols import LearningModel, OutcomeModel
-from wmrl_train.fidelity.measure import Pair, by, by_fault, by_origin, measure
+from wmrl_train.fidelity.measure import Pair, by, by_fault, by_origin, by_rule, measure
 
 log = logging.getLogger(__name__)
 BATCH = 64
@@ -274,5 +274,5 @@ def _figures(pairs: list[Pair], seen: list[Pair], seconds: float, model: Outcome
         figures["queries"] = dict(statistics)
         figures["tokens_per_query"] = {"in": statistics["tokens_in"] / asked, "out": statistics["tokens_out"] / asked}
     figures["by_task"], figures["by_category"] = by(pairs, "task", seed), by(pairs, "category", seed)
-    figures["by_fault"], figures["by_origin"] = by_fault(pairs), by_origin(pairs)
+    figures["by_fault"], figures["by_origin"], figures["by_rule"] = by_fault(pairs), by_origin(pairs), by_rule(pairs)
     return figures

@@ -13,6 +13,7 @@ from wmrl_train.fidelity import report as fidelity_report
 from wmrl_train.fidelity import run as fidelity_run
 from wmrl_train.fidelity.measure import (
     Pair,
+    by_rule,
     calibration,
     error_of,
     measure,
@@ -88,6 +89,24 @@ def test_measure_counts_false_fails_and_false_passes_by_class():
         "same_error_type": 1.0,
         "same_line": 1.0,
         "message_similarity": 1.0,
+    }
+
+
+def test_rules_are_counted_by_what_came_of_them():
+    def ruled(predicted, true, rule, verdict):
+        p = pair(predicted, true)
+        return replace(p, predicted=replace(p.predicted, details={"verdicts": {"data": {"verdict": verdict, "rule": rule}}}))
+
+    pairs = [
+        ruled(0, 0, "r", "fail"),
+        ruled(0, 0.5, "r", "fail"),
+        ruled(0.5, 0, "r", "pass"),
+        ruled(0.5, 0.5, "hint", "pass"),
+        pair(0.5, 0.5),
+    ]
+    assert by_rule(pairs) == {
+        "r": {"fired": 3, "failed": 2, "caught": 1, "false_fails": 1},
+        "hint": {"fired": 1, "failed": 0, "caught": 0, "false_fails": 0},
     }
 
 

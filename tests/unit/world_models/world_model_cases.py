@@ -13,8 +13,8 @@ def tabular(metric="roc_auc", **changes):
     names |= {"rows": 1000, "test_rows": 400, "target": ["label"], "target_kind": "bin", "image": None}
     columns = {"id": "str", "age": "int", "income": "float", "home": "str", "job": "str", "start": "str"}
     files = (
-        FileInfo("train.csv", 10_000, 1000, {**columns, "label": "int"}),
-        FileInfo("test.csv", 5_000, 400, columns),
+        FileInfo("train.csv", 10_000, 1000, {**columns, "label": "int"}, missing=("income", "job")),
+        FileInfo("test.csv", 5_000, 400, columns, missing=("income", "job")),
         FileInfo("sample_submission.csv", 2_000, 400, {"id": "str", "label": "float"}),
     )
     given = {

@@ -69,7 +69,9 @@ def analyze(solution: Solution, context: TaskContext, index: ApiIndex) -> Analys
     try:
         cpu_s, family = estimate_cpu_s(run)
         cpu_s += run.python_s
-        return Analysis(findings, fatal, cpu_s, family, describe_program(run, context, cpu_s), _followed(run), run.complete)
+        return Analysis(
+            findings, fatal, cpu_s, family, describe_program(run, context, cpu_s, run.steps), _followed(run), run.complete
+        )
     except Exception:  # as in the interpreter: an odd program is no reason to end a training run
         log.warning("the cost of a program could not be estimated", exc_info=True)
         return Analysis(findings, fatal, read=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 from wmrl_envs.context import TaskContext
 from wmrl_envs.world_models.static.cost import family_of, hidden_sizes
+from wmrl_envs.world_models.static.quality import family_score
 from wmrl_envs.world_models.static.rules.inputs import tags_of
 from wmrl_envs.world_models.static.rules.pipelines import (
     PIPELINES,
@@ -18,7 +19,7 @@ from wmrl_envs.world_models.static.rules.pipelines import (
 )
 from wmrl_envs.world_models.static.rules.submission import metric_family
 from wmrl_envs.world_models.static.state import State
-from wmrl_envs.world_models.static.values import Const, Data, Obj, Seq
+from wmrl_envs.world_models.static.values import Const, Data, Fit, Obj, Seq
 
 HYPERPARAMETERS = {  # name -> (default, logarithmic)
     "C": (1.0, True),
@@ -33,12 +34,15 @@ HYPERPARAMETERS = {  # name -> (default, logarithmic)
 }
 
 
-def describe_program(run: State, context: TaskContext, cpu_s: float) -> dict[str, float]:
-    """Named numbers, most of them 0 or 1. `model:<family>` names the estimator; empty if no fit was seen."""
-    if not run.fits:
-        return {}
-    last = run.fits[-1]
-    model: Any = last.model
+def describe_program(run: State, context: TaskContext, cpu_s: float, steps: int) -> dict[str, float]:
+    """Named numbers, most of them 0 or 1. `model:<family>` names the estimator ("none" if none was seen).
+
+    Of a whole script that fits several the one counts that does best as a rule; where no fit could be followed, the classes it makes.
+    """
+    main = _main_fit(run, context)
+    if main is None:
+        return {"model:none": 1.0, "log_steps": math.log10(max(steps, 1))}
+    model: Any = main.model
     f: dict[str, float] = {f"model:{family_of(model.name)}": 1.0, "classifier": float(_is_classifier(run, model))}
     for name, (default, log) in HYPERPARAMETERS.items():
         value = model.get(name)
@@ -47,28 +51,50 @@ def describe_program(run: State, context: TaskContext, cpu_s: float) -> dict[str
     f["hp:linear-kernel"] = float(model.get("kernel", None, "rbf") == "linear")
     f["hp:balanced"] = float(model.get("class_weight") == "balanced")
     f["hp:hidden"] = math.log10(1 + sum(hidden_sizes(model)))
-    f["log_target"] = float(last.log_target)
-    for name in _transformers(run):
+    f["log_target"] = float(main.log_target)
+    for name in _transformers(run, context):
         f[f"step:{name}"] = 1.0
     f |= _columns(run, context)
-    width = last.inputs.width
+    width = main.inputs.width
     f["log_width"] = math.log10(width) if width else 1.5
-    f["log_rows"] = math.log10(max(run.count(last.inputs.rows) or 3000, 1)) - 3.0
-    f["sparse"] = 1.0 if last.inputs.sparse else 0.0
-    f["derived"] = (
-        float(len(run.env["num"].items) - len(context.scaffold_names.get("num") or ()))
-        if isinstance(run.env.get("num"), Seq)
-        else 0.0
-    )
+    f["log_rows"] = math.log10(max(run.count(main.inputs.rows) or 3000, 1)) - 3.0
+    f["sparse"] = 1.0 if main.inputs.sparse else 0.0
+    given = context.scaffold_names.get("num") or ()
+    derived = run.env.get("num")
+    f["derived"] = float(len(derived.items) - len(given)) if context.scaffold and isinstance(derived, Seq) else 0.0
     f["log_cpu"] = math.log10(max(cpu_s, 1e-3))
+    f |= _handed_in(run, context)
+    f["augmented"] = float(main.inputs.rows is not None and "+" in main.inputs.rows)
+    if not context.scaffold:
+        families = {family_of(fit.model.name) for fit in run.fits if isinstance(fit.model, Obj)}
+        f |= {"blend": float(min(max(len(families) - 1, 0), 2)), "folded": float(run.folded), "guessed": float(not run.fits)}
+    return f
+
+
+def _main_fit(run: State, context: TaskContext) -> Fit | None:
+    if context.scaffold and run.fits:
+        return run.fits[-1]
+    fits = run.fits or [Fit(o, Data()) for o in run.made if (tags_of(run, o) or {}).get("type") in ("classifier", "regressor")]
+    return max(fits, key=lambda fit: family_score(family_of(fit.model.name), context.category), default=None)
+
+
+def _handed_in(run: State, context: TaskContext) -> dict[str, float]:
+    """Labels where a ranking is wanted, rounded numbers, codes where labels are texts."""
     saved = next((s for s in run.saved if isinstance(s, Data)), None)
     family = metric_family(context.metric)
     meaning = saved.meaning if saved is not None else None
-    f["out:proba"] = float(meaning == "proba")
-    f["out:label-for-ranking"] = float(meaning == "label" and family in ("ranking", "top-k"))
-    f["out:whole"] = float(meaning == "whole")
-    f["augmented"] = float(last.inputs.rows is not None and "+" in last.inputs.rows)
-    return f
+    codes = False
+    if saved is not None and saved.kind == "frame" and saved.columns:
+        kinds = next((i.columns for i in context.files if i.name == "train.csv"), {})
+        found = [(c, saved.columns[c]) for c in context.target_columns if c in saved.columns]
+        meaning = found[0][1].meaning if found else None
+        codes = any(kinds.get(c) == "str" and column.text is False and column.meaning for c, column in found)
+    return {
+        "out:proba": float(meaning == "proba"),
+        "out:label-for-ranking": float(meaning == "label" and family in ("ranking", "top-k")),
+        "out:whole": float(meaning == "whole"),
+        "out:codes": float(codes and family in ("labels", "top-k")),
+    }
 
 
 def _is_classifier(run: State, model: Obj) -> bool:
@@ -87,9 +113,9 @@ def _models(run: State) -> list[Obj]:
     return [v for v in run.env.values() if isinstance(v, Obj) and v.fitted_on is not None]
 
 
-def _transformers(run: State) -> list[str]:
+def _transformers(run: State, context: TaskContext) -> list[str]:
     names = []
-    for obj in [o for m in _models(run) for o in _objects(m)]:
+    for obj in [o for m in _models(run) for o in _objects(m)] if context.scaffold else run.made:
         if obj.name in VECTORIZERS:
             names.append("vectorizer")
             analyzer, grams = obj.get("analyzer"), obj.get("ngram_range")
@@ -125,8 +151,25 @@ def _columns(run: State, context: TaskContext) -> dict[str, float]:
             else:
                 whole = True
     result = {}
+    groups = _groups(context)
     for kind in ("num", "cat", "text", "date"):
-        names = [str(c) for c in context.scaffold_names.get(kind) or ()]
+        names = groups[kind]
         result[f"has:{kind}"] = float(bool(names))
         result[f"uses:{kind}"] = 1.0 if whole and names else sum(n in used for n in names) / len(names) if names else 0.0
     return result
+
+
+def _groups(context: TaskContext) -> dict[str, list[str]]:
+    """The columns of a task by kind: as the scaffold has them, else as the files say."""
+    if context.scaffold:
+        return {k: [str(c) for c in context.scaffold_names.get(k) or ()] for k in ("num", "cat", "text", "date")}
+    columns = next((f.columns for f in context.files if f.name == "test.csv"), {})
+    inputs = {c: kind for c, kind in columns.items() if c not in (*context.id_columns, *context.target_columns)}
+    texts = [c for c, kind in inputs.items() if kind == "str"]
+    only_text = context.category == "text"
+    return {
+        "num": [c for c in inputs if c not in texts],
+        "cat": [] if only_text else texts,
+        "text": texts if only_text else [],
+        "date": [],
+    }

@@ -39,15 +39,29 @@ OVERCONFIDENT: Mapping[str, float] = {  # how a logarithmic loss moves an estima
 }  # fmt: skip
 
 
+BY_HAND, CONSTANT = 0.3, 0.1  # without an estimator: written by hand with numpy; so short that it can only hand in a constant
+SHORT = 2.1  # log10 of the expressions of such a program
+
+
+def family_score(model: str, category: str) -> float:
+    """What an estimator with ordinary settings reaches, between a constant (0) and a tuned solution (1)."""
+    return PRIOR.get(category, PRIOR["tabular"]).get(model, 0.45)
+
+
 def prior_score(f: Mapping[str, float], category: str, family: str) -> float:
     """Expected score of a valid program before any pair has been seen. `family` is that of the metric (`metric_family`)."""
     model = next((k[6:] for k in f if k.startswith("model:")), "")
     if not model:
         return 0.4
-    score = PRIOR.get(category, PRIOR["tabular"]).get(model, 0.45)
+    if model == "none":
+        return CONSTANT if f.get("log_steps", 0.0) < SHORT else BY_HAND
+    if f.get("out:codes"):
+        return 0.02
+    score = family_score(model, category)
     if family == "probabilities":
         score += OVERCONFIDENT.get(model, 0.0) - (0.25 if model == "DecisionTree" and f.get("hp:max_depth", 1.5) > 0.8 else 0.0)
     if model != "Dummy":
+        score += 0.03 * f.get("blend", 0.0) + 0.05 * f.get("folded", 0.0) - 0.08 * f.get("guessed", 0.0)
         score += _setting(f, model) + _data_use(f, model, category) + _metric_fit(f, category, family)
     return min(max(score, 0.02), 0.97)
 

@@ -8,7 +8,7 @@ from typing import Any
 from wmrl_envs.context import TaskContext
 from wmrl_envs.world_models.static.index.api import ApiIndex
 from wmrl_envs.world_models.static.rules.table import RULES, finding
-from wmrl_envs.world_models.static.values import Const, Data, Dict, Finding, Fit, Func, Instance, ProgramEnds, Rows, Seq
+from wmrl_envs.world_models.static.values import Const, Data, Dict, Finding, Fit, Func, Instance, Obj, ProgramEnds, Rows, Seq
 
 
 class State:
@@ -35,6 +35,8 @@ class State:
         self.python_s = 0.0
         self.written: set[str] = set()
         self.opened_to_write = False
+        self.made: list[Obj] = []  # estimators and the like, in order
+        self.folded = False  # a splitter was asked for folds
         self.pandas_output = False  # transformers may give frames
         self.targets: Data | None = names.get("y") if isinstance(names.get("y"), Data) else None
 

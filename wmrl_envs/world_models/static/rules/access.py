@@ -285,8 +285,8 @@ def _array_subscript(run: State, owner: Data, key: Any) -> Any:
         run.report("shapes.array-index")
     if isinstance(key, Seq):
         return _many_indices(run, owner, key)
-    if isinstance(key, Data) and key.mask and key.ndim == 1:
-        return owner.but(rows=None)
+    if isinstance(key, Data) and key.ndim == 1:
+        return owner.but(rows=None, default_index=False)
     if owner.kind == "series":
         return owner.but(rows=None, default_index=False) if not isinstance(key, Const) else UNKNOWN
     if isinstance(key, Const) and isinstance(key.value, int) and owner.ndim == 2:

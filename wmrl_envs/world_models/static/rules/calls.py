@@ -35,6 +35,7 @@ def call(run: State, function: Any, args: list[Any], kwargs: dict[str, Any], com
         made = Obj(path, args, kwargs, complete)
         made.problem = bad_value(entry, made)
         check_construction(run, made)
+        run.made.append(made)
         return made
     handler = HANDLERS.get(path)
     if handler is not None:

@@ -48,7 +48,9 @@ def estimator_method(run: State, owner: Obj, name: str, args: list[Any], kwargs:
         if owner.name == "StratifiedKFold" and isinstance(y, Data) and y.meaning in ("continuous", "log"):
             text = "Supported target types are: ('binary', 'multiclass'). Got 'continuous' instead."
             run.report("shapes.target-type", text=text)
-        return Many(int(estimators.folds_of(owner)), Seq([UNKNOWN, UNKNOWN]))
+        run.folded = True
+        places = Data("array", nan=False, text=False, ndim=1)
+        return Many(int(estimators.folds_of(owner)), Seq([places, places]))
     if name == "set_params":
         owner.kwargs.update(kwargs)
         return owner
