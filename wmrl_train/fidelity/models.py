@@ -35,7 +35,7 @@ def makers(
     chosen = [n.strip() for n in names.split(",") if n.strip()]
     unknown = [n for n in chosen if n not in NAMES]
     if unknown or not chosen:
-        raise InvalidInput(f"--model {names!r}: expected {' or '.join(NAMES)}, or several with commas between.")
+        raise InvalidInput(f"--model {names!r}: expected {', '.join(NAMES)}, or several with commas between.")
     if not sizes or any(rows < 10 for rows in sizes):
         raise InvalidInput(f"--sizes {','.join(map(str, sizes))}: expected numbers of training rows of at least 10.")
     if "simulator" in chosen and engine_model is None:

@@ -241,3 +241,50 @@ def test_a_corpus_that_is_none_is_one_sentence(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InvalidInput, match=message):
         fidelity_run.load_corpus(tmp_path / name)
+
+
+def test_what_is_a_constant_of_a_task_counts_in_no_correlation_within_tasks():
+    rng = np.random.default_rng(3)
+    true = rng.uniform(0.2, 0.8, 60)
+    pairs = [pair(min(0.5 * t + shift, 1.0), t, task) for task, shift in (("a", 0.05), ("b", 0.5)) for t in true]
+    figures = measure(pairs)
+    assert figures["within_task_correlation"] == pytest.approx(1.0)
+    assert figures["within_task_slope"] == pytest.approx(0.5)
+    assert figures["validity_agreement"] == 1.0
+
+
+def test_the_price_is_the_share_of_what_executions_took():
+    pairs = [pair(0.5, 0.5) for _ in range(4)]
+    paid = [replace(p, predicted=replace(p.predicted, cpu_s=0.2), true=replace(p.true, cpu_s=2.0)) for p in pairs]
+    assert measure(paid)["cpu_share"] == pytest.approx(0.1)
+    assert measure(paid)["cpu_s_per_program"] == pytest.approx(0.2)
+    assert measure(pairs)["cpu_share"] is None  # nothing is known of what the executions took
+
+
+def _makers(names, sizes=(500,)):
+    from wmrl_train.fidelity.models import makers
+
+    return makers(
+        names, engine="transformers", engine_model=None, base_url=None, layout="shared-prefix", context_tokens=1, max_new_tokens=1,
+        data_report=False, sizes=sizes,
+    )  # fmt: skip
+
+
+def test_low_fidelity_is_measured_at_each_size_and_stacked_at_the_largest():
+    from wmrl_envs import LowFidelityWorldModel, StackedWorldModel, StaticWorldModel
+
+    made = _makers("low_fidelity,static,stacked", [60, 250])
+    assert list(made) == ["low fidelity, 60 rows", "low fidelity, 250 rows", "static", "stacked"]
+    stacked = made["stacked"]()
+    assert isinstance(stacked, StackedWorldModel)
+    assert [type(m) for m in stacked.members] == [LowFidelityWorldModel, StaticWorldModel]
+    assert made["low fidelity, 250 rows"]()._seen is stacked.members[0]._seen  # what one has run none runs again
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes", "said"),
+    [("fast", (500,), "low_fidelity, static"), ("low_fidelity", (3,), "at least 10"), ("static", (), "at least 10")],
+)
+def test_names_and_sizes_that_are_none_are_refused(names, sizes, said):
+    with pytest.raises(InvalidInput, match=said):
+        _makers(names, sizes)

@@ -19,7 +19,7 @@ from wmrl_envs.tasks.competition import Competition
 from wmrl_envs.tasks.reduced.plan import CannotReduce, Plan, plan
 from wmrl_envs.tasks.reduced.write import write
 
-__all__ = ["CannotReduce", "Reduced", "reduce_competition"]
+__all__ = ["CannotReduce", "Reduced", "reduce_competition", "why_not_reduced"]
 
 _FORMAT = 1  # of the copies: raise it when rows are chosen or written in another way
 _HASHED_BYTES = 64 << 20  # larger files are known by size and time
@@ -79,6 +79,15 @@ def reduce_competition(
     raise InfrastructureError(
         f"The data of {competition.slug} in {competition.public_dir} changes while it is read; try again."
     )
+
+
+def why_not_reduced(competition: Competition) -> str | None:
+    """Why there can be no reduced copy of a competition, in one sentence; None if there can. Reads its tables, writes nothing."""
+    try:
+        plan(competition, 500, 300, 0, None)
+    except CannotReduce as error:
+        return str(error)
+    return None
 
 
 class _Key:

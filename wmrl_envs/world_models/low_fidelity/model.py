@@ -33,7 +33,7 @@ INTERPRETER_S, INTERPRETER_MB = 0.03, 110.0  # of an empty program
 
 
 def _seconds() -> Growth:
-    return Growth(exponent=0.8, sd=0.7, floor=INTERPRETER_S)
+    return Growth(exponent=0.6, sd=0.65, floor=INTERPRETER_S)  # of 112 whole scripts 0.5, of 151 programs of the scaffold 0.8
 
 
 def _memory() -> Growth:
@@ -47,7 +47,8 @@ class LowFidelityWorldModel:
     reduced raises `InvalidInput`. A program that was predicted before is answered from memory, at no cost.
 
     Args:
-        rows, test_rows: about how many training and test rows a copy has.
+        rows, test_rows: about how many training and test rows a copy has; in fact the next prime number, so that a program that names a
+            round number of rows meets it as it does at full size.
         sandbox: "auto", "process", "docker", or a `Sandbox`, which stays the caller's to close.
         seed: of the drawn rows.
         data_dir: folder of prepared competitions; default: where the environment that asks has them, else the usual one.

@@ -14,7 +14,7 @@ from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome
 from wmrl_envs.tasks.competition import Competition, load_competition
 from wmrl_envs.tasks.reduced import Reduced, reduce_competition
-from wmrl_envs.world_models.low_fidelity.sizes import wants_rows, with_sizes
+from wmrl_envs.world_models.low_fidelity.sizes import next_prime, wants_rows, with_sizes
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Seen:
 
     Attributes:
         run: the run that counts. outcome: as graded there. reduced: the copy.
-        factor: times as many training rows there are at full size.
+        factor: times as many rows there are at full size, mean of training and test rows. all_rows: training rows there.
         cpu_s, wall_s: of all its runs, with what was set up for it.
     """
 
@@ -54,6 +54,7 @@ class Seen:
     outcome: Outcome
     reduced: Reduced
     factor: float
+    all_rows: int
     cpu_s: float
     wall_s: float
     cached: bool = False
@@ -80,7 +81,7 @@ class Reducer:
         for name, value in (("rows", rows), ("test_rows", test_rows)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 10:
                 raise InvalidInput(f"LowFidelityWorldModel({name}={value!r}): expected a whole number of rows of at least 10.")
-        self._sizes, self._seed, self._data_dir = (rows, test_rows), seed, data_dir
+        self._sizes, self._seed, self._data_dir = (next_prime(rows), next_prime(test_rows)), seed, data_dir
         self._limits, self._nice = limits, nice
         self._given, self._made = sandbox, None if isinstance(sandbox, str) else sandbox
         self._competitions: dict[tuple[str, str | None], Competition] = {}
@@ -152,19 +153,19 @@ class Reducer:
         return seen
 
     def _larger(self, task: Task) -> Reduced:
-        rows, test_rows = (LARGER * n for n in self._sizes)
+        rows, test_rows = (next_prime(LARGER * n) for n in self._sizes)
         return reduce_competition(task.competition, rows, test_rows, self._seed, task.max_rows)
 
     def _once(self, code: str, task: Task, copy: Reduced) -> Seen:
         from wmrl_envs.tasks.grading import grade
 
-        factor = (task.max_rows or copy.all_rows) / copy.rows
+        factor = ((task.max_rows or copy.all_rows) / copy.rows + copy.all_test_rows / copy.test_rows) / 2
         run = self.sandbox.run_job(self._job(code, task, copy, factor))
         outcome = grade(copy.competition, run, limits=replace(self._limits, timeout_s=task.effective_s, cpu_s=None))
         if outcome.is_infra_error:
             raise InfrastructureError(f"A prediction for {task.competition.slug} could not be graded: {outcome.error}")
         lean = replace(run, submission=None, setup_cpu_s=0.0)
-        return Seen(lean, outcome, copy, factor, run.cpu_s + run.setup_cpu_s, run.wall_s)
+        return Seen(lean, outcome, copy, factor, task.max_rows or copy.all_rows, run.cpu_s + run.setup_cpu_s, run.wall_s)
 
     def _job(self, code: str, task: Task, copy: Reduced, factor: float) -> Job:
         seconds = task.effective_s / max(factor, 1.0) ** LEAST_GROWTH

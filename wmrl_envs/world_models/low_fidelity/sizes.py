@@ -50,6 +50,17 @@ def with_sizes(code: str, sizes: Mapping[int, int]) -> str | None:
     return "".join(lines) if changed else None
 
 
+def next_prime(n: int) -> int:
+    """The smallest prime number that is at least `n`.
+
+    >>> next_prime(500), next_prime(307)
+    (503, 307)
+    """
+    while any(n % d == 0 for d in range(2, int(n**0.5) + 1)):
+        n += 1
+    return n
+
+
 def restated(text: str, sizes: Mapping[int, int], *, everywhere: bool) -> str:
     """Row counts of the copy as those of the full data: in shapes and before "rows" only, or `everywhere` (in an error's message).
 

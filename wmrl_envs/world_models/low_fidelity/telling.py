@@ -64,7 +64,7 @@ def _at_full_size(told: Feedback, seen: Seen, seconds: float) -> Feedback:
     copy = seen.reduced
     if copy.whole:
         return told
-    sizes = {copy.rows: round(copy.rows * seen.factor), copy.test_rows: copy.all_test_rows}
+    sizes = {copy.rows: seen.all_rows, copy.test_rows: copy.all_test_rows}
     problem, failure = told.problem, told.failure
     if problem is not None:
         problem = replace(problem, details=restated(problem.details, sizes, everywhere=True))

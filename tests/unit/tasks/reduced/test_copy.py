@@ -11,7 +11,7 @@ from tests.unit.tasks.reduced.conftest import put, table
 from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_envs.outcome import Execution, ExecutionStatus
 from wmrl_envs.tasks import grade, load_competition
-from wmrl_envs.tasks.reduced import CannotReduce, reduce_competition
+from wmrl_envs.tasks.reduced import CannotReduce, reduce_competition, why_not_reduced
 
 
 def read(made, name="train.csv"):
@@ -270,3 +270,11 @@ def test_a_task_of_dsbench_is_reduced(tmp_path):
     assert (made.rows, made.test_rows) == (60, 40)
     outcome = graded(made, read(made, "sample_submission.csv"))
     assert outcome.status is ExecutionStatus.OK
+
+
+def test_why_a_task_cannot_be_reduced_can_be_asked_without_making_a_copy(make, home):
+    competition = make(table(300), table(100, 1, 5000))
+    assert why_not_reduced(competition) is None
+    (competition.public_dir / "train.csv").rename(competition.public_dir / "history.csv")
+    assert "no table with 'train' in its name" in why_not_reduced(competition)
+    assert not (home / "reduced").exists()

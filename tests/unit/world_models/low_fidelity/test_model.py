@@ -166,6 +166,12 @@ def test_what_only_wants_more_rows_is_confirmed_on_a_larger_copy(model, root):
     assert outcome.status is ExecutionStatus.AGENT_ERROR
 
 
+def test_a_program_that_fits_on_a_round_number_of_rows_and_all_labels_fails_as_it_does_at_full_size(model, root):
+    (outcome,) = predict(model, root, SCRIPT.replace('fit(train[["x"]],', 'fit(train[["x"]][:100],'))
+    assert outcome.status is ExecutionStatus.AGENT_ERROR
+    assert "inconsistent numbers of samples: [100, 900]" in outcome.feedback
+
+
 def test_a_program_that_lists_the_folder_finds_the_files_it_expects(model, root):
     (outcome,) = predict(
         model,
@@ -257,7 +263,7 @@ def test_only_the_rows_a_scaffold_loads_count(model, root):
     (outcome,) = predict(
         model,
         root,
-        "assert len(X) == 100 and set(X.index) <= set(range(100))\nsave(np.zeros(len(T)))",
+        "assert len(X) == 101 and set(X.index) <= set(range(101))\nsave(np.zeros(len(T)))",
         scaffolded=True,
         max_rows=300,
     )
