@@ -175,10 +175,11 @@ def _wave(
             for episode in live:
                 episode.trajectory.failure = str(error)
         asked = [episode.ask(answer) for episode, answer in zip(live, answers, strict=True)]
-        graded = iter(oracle.grade([a for a in asked if a is not None]))
-        for episode, question in zip(live, asked, strict=True):
+        running = iter(oracle.execute([a for a in asked if a is not None]))
+        for episode, question in zip(live, asked, strict=True):  # one by one: what has ended is kept while others still run
             if question is not None:
-                episode.take(next(graded).execution)
+                (graded,) = oracle.join([question], [None], [next(running)])
+                episode.take(graded.execution)
             if episode.over:
                 episode.env.close()
                 finish(episode.trajectory)

@@ -105,6 +105,21 @@ def test_a_failing_engine_costs_its_episodes_their_score_and_nothing_else(progra
     assert (result.table.overall.episodes, result.table.overall.failed) == (0, 3)
 
 
+def test_an_episode_is_kept_while_others_of_its_batch_still_run(programs, kwargs, box):
+    kwargs["env_kwargs"]["max_turns"] = 1
+    whole, kept, jobs = box.run_job, threading.Event(), []
+
+    def waiting(job):
+        jobs.append(job)
+        assert len(jobs) == 1 or kept.wait(20), "the first episode was not told before the second had ended"
+        return whole(job)
+
+    box.run_job = waiting
+    engine = Scripted(programs)
+    result = evaluate_policy(engine, engine, [SLUG], 2, workers=1, progress=lambda trajectory: kept.set(), **kwargs)
+    assert (len(engine.calls), len(jobs), result.table.overall.episodes) == (1, 2, 2)
+
+
 def test_a_failure_of_the_sandbox_is_tried_again(programs, kwargs, box):
     whole, failures = box.run_job, iter([True, True])
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from wmrl_train.evaluation.compare.differences import Comparison, Difference
-from wmrl_train.evaluation.compare.sides import Side, settings_that_differ
+from wmrl_train.evaluation.compare.sides import Point, Side, settings_that_differ
 
 
 def show(console: Console, sides: Sequence[Side], comparisons: Sequence[Comparison]) -> None:
@@ -27,7 +27,9 @@ def show(console: Console, sides: Sequence[Side], comparisons: Sequence[Comparis
     else:
         console.print("The settings are the same.")
     if any(side.points for side in sides):
-        console.print(runs(sides))
+        console.print(curves(sides))
+    for side in sides:
+        console.print(escape(endings(side)), highlight=False)
     for comparison in comparisons:
         console.print(differences(comparison))
         if comparison.left_out:
@@ -35,25 +37,33 @@ def show(console: Console, sides: Sequence[Side], comparisons: Sequence[Comparis
             console.print(escape(f"{len(comparison.left_out)} tasks only one of them has are left out: {names}"))
 
 
-def runs(sides: Sequence[Side]) -> Table:
-    """Mean scores of the first and the last evaluation of every run, and what was paid in between."""
-    view = Table(
-        "run", "split", "step", "score before", "score after", "gain", title="Evaluations during runs", title_justify="left"
-    )
-    for column in ("executions", "CPU s"):
-        view.add_column(column, justify="right")
+def curves(sides: Sequence[Side]) -> Table:
+    """The evaluations of every run, in order: mean scores against training steps and what had been paid."""
+    view = Table("run", "split", title="Evaluations during runs", title_justify="left")
+    for column in ("step", "executions", "CPU s", "score", "gain"):
+        view.add_column(column, justify="right", no_wrap=True)
     for side in sides:
-        if not side.points:
-            continue
-        before, after = side.points[0], side.points[-1]
-        for split, score in after.scores.items():
-            start = before.scores.get(split)
-            gain = "-" if start is None else signed(score - start)
-            view.add_row(
-                escape(side.name), escape(split), str(after.step), "-" if start is None else percent(start), percent(score), gain,
-                f"{after.executions:.0f}", f"{after.cpu_s:.0f}",
-            )  # fmt: skip
+        for split in dict.fromkeys(name for point in side.points for name in point.scores):
+            points = [point for point in side.points if split in point.scores]
+            for point in _some(points):
+                first, score = points[0].scores[split], point.scores[split]
+                gain = "" if point is points[0] else signed(score - first)
+                paid = (str(point.step), f"{point.executions:.0f}", f"{point.cpu_s:.0f}")
+                view.add_row(escape(side.name), escape(split), *paid, percent(score), gain)
     return view
+
+
+def _some(points: Sequence[Point], most: int = 12) -> list[Point]:
+    """At most so many, the first and the last among them."""
+    if len(points) <= most:
+        return list(points)
+    return [points[round(i * (len(points) - 1) / (most - 1))] for i in range(most)]
+
+
+def endings(side: Side) -> str:
+    """How the programs or episodes of a side ended."""
+    counts = ", ".join(f"{count} {status}" for status, count in side.statuses.items())
+    return f"{side.name}: {counts or 'nothing recorded'}"
 
 
 def differences(comparison: Comparison) -> Table:

@@ -77,7 +77,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _read(path: Path, name: str) -> Side:
-    if (path / EPISODES).is_file() or (path / OLD_ROBOT_EPISODES).is_file():
+    if any((path / name).is_file() for name in (EPISODES, OLD_ROBOT_EPISODES, SETTINGS)):  # one that has no episode yet, too
         return _evaluation(path, name)
     if RunDirectory(path).has_run:
         try:

@@ -111,7 +111,7 @@ def test_runs_are_compared_in_their_last_evaluation_over_tasks(tmp_path):
     assert [key for key, _ in settings_that_differ(sides)] == ["optim.lr"]
     shown = wmrl(a, b)
     assert shown.exit_code == 0, shown.output
-    for words in ("optim.lr", "0.002", "+30.0", "Evaluations during runs", "+45.0"):
+    for words in ("optim.lr", "0.002", "+30.0", "Evaluations during runs", "+45.0", "a: 3 ok, 1 timeout"):
         assert words in shown.output
 
 
@@ -194,3 +194,20 @@ def test_a_run_that_is_still_being_written_can_be_compared(tmp_path):
     result = wmrl(a, b)
     assert result.exit_code == 0, result.output
     assert "no task in common" in result.output
+
+
+def test_an_evaluation_without_an_episode_yet_can_be_compared(tmp_path):
+    a, b = evaluation(tmp_path / "a", {"one": [0.1]}), evaluation(tmp_path / "b", {}, seed=1)
+    result = wmrl(a, b)
+    assert result.exit_code == 0, result.output
+    assert "no task in common" in result.output
+    assert "b: nothing recorded" in result.output
+
+
+def test_of_many_evaluations_the_terminal_shows_some_with_the_first_and_the_last(tmp_path):
+    a = run(tmp_path / "a", [], {step: {"one": step / 200} for step in range(101)})
+    b = run(tmp_path / "b", [], {0: {"one": 0.1}})
+    lines = [line for line in wmrl(a, b).output.splitlines() if "train" in line]
+    assert len(lines) == 12 + 1
+    assert " 0 " in lines[0]
+    assert "+50.0" in lines[11]
