@@ -264,6 +264,15 @@ def test_runs_that_cannot_be_learned_from_are_refused(tiny, recorded):
         episodes(recorded, tiny[1], 0.5, False)
 
 
+def test_action_codes_of_a_robot_are_no_words(tiny, tmp_path):
+    from wmrl_train.config import load_config
+
+    (tmp_path / "config.yaml").write_text(load_config("libero").to_yaml())
+    lines(tmp_path / "rollouts.jsonl", episode("task", 1.0, [8, 6, 40, 1]))
+    with pytest.raises(InvalidInput, match="holds a robot's run: its action codes are no words"):
+        episodes(tmp_path, tiny[1], 0.5, False)
+
+
 def test_what_a_trainer_recorded_is_what_its_agent_wrote(tiny, folder, tmp_path):
     from tests.unit.training.test_trainer import config, trainer
 

@@ -38,6 +38,15 @@ def test_a_small_policy_learns_to_look():
         assert chunk[:, 6].tolist() == demonstration.actions[:8, 6].tolist()
 
 
+def test_a_step_that_is_not_finite_ends_the_training_with_its_number():
+    from wmrl_train.learn.guard import NonFiniteLoss
+
+    data = list(colourful(2))
+    policy = new_policy(data, small_config(layers=1, proprioception=0, groups=2, codes=16), vq_steps=5)
+    with pytest.raises(NonFiniteLoss, match="The gradient is nan at step 2; nothing was changed"):
+        train(policy, data, steps=3, lr=1e30)
+
+
 def test_codes_are_in_the_gripper_convention_of_the_policy():
     data = list(colourful(2))
     policy = new_policy(data, small_config(layers=1, groups=2, codes=16), vq_steps=20)
