@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from wmrl_envs.text import clean
+from wmrl_envs.text import clean, plain, without_thoughts
 
 MAX_TEXT = 4000  # characters kept of any text of a verdict
 # Characters a schema-bound answer may give to a text: a weak model that rambles would else reach the end of its tokens before that
@@ -94,29 +94,50 @@ def json_schema() -> dict[str, Any]:
 
 
 def parse(text: str) -> Verdict | None:
-    r"""The verdict in a model's answer, or None.
+    r"""The verdict in a model's answer, or None: the last object that is one.
 
-    Accepts prose and fences around the object, Python literals, trailing commas and an object that was cut off.
+    Accepts prose, fences and tool calls around the object, thoughts before it (whose end counts outside objects only), Python
+    literals, trailing commas and an object that was cut off.
 
     >>> parse('Sure! ```json\n{"verdict": "FAIL", "confidence": "90%", "error_line": "14",}\n```').confidence
     0.9
     >>> parse("I think it runs.") is None
     True
     """
-    text = text.rpartition("</think>")[2][:200_000]
-    for candidate in _objects(text):
-        for read in (_strict, _literal, _repaired):
-            value = read(candidate)
-            if isinstance(value, dict) and "verdict" in value:
-                try:
-                    return Verdict.model_validate({k: v for k, v in value.items() if k != "parsed"})
-                except ValidationError:
-                    continue
-    return _fields(text)
+    text = plain(text)[:200_000]
+    objects = _objects(text)
+    spans = [span for span in objects if _verdict(text[slice(*span)]) is not None]
+    said = without_thoughts(text, spans)
+    for start, end in reversed(_objects(said) if said != text else spans):
+        if (verdict := _verdict(said[start:end])) is not None:
+            return verdict
+    return _fields(said)
 
 
-def _objects(text: str) -> list[str]:
-    """Balanced `{...}` parts, outermost, in order; braces inside strings do not count."""
+def _verdict(candidate: str) -> Verdict | None:
+    """The verdict that an object is, or holds (the arguments of a tool call)."""
+    for read in (_strict, _literal, _repaired):
+        for value in _within(read(candidate)):
+            try:
+                return Verdict.model_validate({k: v for k, v in value.items() if k != "parsed"})
+            except ValidationError:
+                continue
+    return None
+
+
+def _within(value: Any, depth: int = 0) -> list[dict[str, Any]]:
+    """The objects with a verdict in what was read, outermost first."""
+    if isinstance(value, str) and depth and value.lstrip().startswith("{"):
+        value = _strict(value)
+    if not isinstance(value, dict) or depth > 4:
+        return []
+    if "verdict" in value:
+        return [value]
+    return [found for inner in value.values() for found in _within(inner, depth + 1)]
+
+
+def _objects(text: str) -> list[tuple[int, int]]:
+    """(start, end) of balanced `{...}` parts, outermost, the last twenty in order; braces inside strings do not count."""
     found, depth, start, quote, escaped = [], 0, 0, "", False
     for i, character in enumerate(text):
         if quote:
@@ -134,8 +155,8 @@ def _objects(text: str) -> list[str]:
         elif character == "}" and depth:
             depth -= 1
             if depth == 0:
-                found.append(text[start : i + 1])
-    return found[:20]
+                found.append((start, i + 1))
+    return found[-20:]
 
 
 def _strict(text: str) -> Any:

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,3 +50,29 @@ def test_the_schema_asks_for_bounded_numbers_and_not_for_our_own_field():
     kinds = [kind for field in schema["properties"].values() for kind in field.get("anyOf", [field])]
     longest = sum(kind["maxLength"] for kind in kinds if kind["type"] == "string" and "enum" not in kind)
     assert longest < 1000  # characters: the object closes within 1024 tokens
+
+
+FAIL = '{"verdict": "fail", "confidence": 0.9, "error_type": "KeyError", "error_line": 3}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"verdict": "pass"}\nOn reflection:\n' + FAIL,
+        "\ufeff" + FAIL + "<|im_end|>",
+        FAIL[:-1] + ', "env_feedback": "a </think> in the text"}',
+        "an opened thought {x}</think>" + FAIL,
+        "<think>" + '{"verdict": "pass"}' + "</think>" + FAIL,
+        '<tool_call>{"name": "verdict", "arguments": ' + FAIL + "}</tool_call>",
+        json.dumps({"tool_calls": [], "function": {"arguments": FAIL}}),
+        FAIL + "\n<think>was that right",
+        "Plan:\r```json\r" + FAIL + "\r```",
+    ],
+)
+def test_the_last_object_that_is_a_verdict_counts_however_it_is_wrapped(text):
+    verdict = parse(text)
+    assert (verdict.verdict, verdict.confidence, verdict.error_type, verdict.error_line) == ("fail", 0.9, "KeyError", 3)
+
+
+def test_a_thought_that_never_ends_holds_no_verdict():
+    assert parse('<think>perhaps {"verdict": "pass"} but then') is None
