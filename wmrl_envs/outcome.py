@@ -141,7 +141,8 @@ class Feedback:
 
     Attributes:
         failure: why the program did not come to its end; None if it did.
-        output: what it printed. seconds: how long it ran.
+        output: what it printed. errors: the end of what it wrote to stderr, where that is to be told. seconds: how long it ran.
+        notice: said in place of "Execution successful".
         problem: why its submission got no score; None if it was accepted (or there was none, after a failure).
         position: places on the boards, where they are to be told.
         score: position score in [0, 1], None where it is not known. raw_score: value of the metric, likewise.
@@ -154,6 +155,8 @@ class Feedback:
     position: Position | None = None
     score: float | None = None
     raw_score: float | None = None
+    errors: str = ""
+    notice: str | None = None
 
     @property
     def accepted(self) -> bool:

@@ -61,6 +61,8 @@ class MLEDojoEnv(ExecutableEnv):
         sandbox: the same as passing a `Sandbox` as `execution`.
         hide_score: the agent is told whether its submission is valid, but no score; `info` still has it.
         limits: memory, processes, disk and so on of a program.
+        grade_late: a submission that is there when the time limit is reached is graded.
+        join_blocks: the program is all Python blocks of an answer in order, not the last one alone.
         render_mode: None or "ansi" (`render()` returns the last observation under a line of status).
 
     `info["wmrl"]` after a step: `status`, `score` and `raw_score` of this turn (None after a failure of ours),
@@ -85,6 +87,8 @@ class MLEDojoEnv(ExecutableEnv):
         hide_score: bool = False,
         limits: ExecutionLimits | None = None,
         render_mode: str | None = None,
+        grade_late: bool = False,
+        join_blocks: bool = False,
     ):
         several = isinstance(competition, (list, tuple))
         self.slugs: tuple[str, ...] = tuple(competition) if several else (cast(str, competition),)
@@ -113,6 +117,7 @@ class MLEDojoEnv(ExecutableEnv):
         self.data_dir = None if data_dir is None else Path(data_dir).expanduser().resolve()
         self.max_turns, self.reward_mode, self.hide_score = max_turns, reward_mode, hide_score
         self.scaffold, self.max_rows, self.render_mode = scaffold, max_rows, render_mode
+        self.grade_late, self.join_blocks = bool(grade_late), bool(join_blocks)
         self._feedback_characters = observation_tokens * CHARACTERS_PER_TOKEN
         self.action_space = UnicodeText(ANSWER_CHARACTERS)
         self.observation_space = UnicodeText(max(OVERVIEW_CHARACTERS, self._feedback_characters))
@@ -146,7 +151,7 @@ class MLEDojoEnv(ExecutableEnv):
         if not isinstance(action, (str, np.str_)):
             raise InvalidAction(f"action of type {type(action).__name__}: expected a str, the agent's answer or its program.")
         episode = self._running()
-        found = parse.solution(str(action), episode.competition.slug, ANSWER_CHARACTERS)
+        found = parse.solution(str(action), episode.competition.slug, ANSWER_CHARACTERS, self.join_blocks)
         episode.code = found.code
         return found
 
@@ -169,7 +174,7 @@ class MLEDojoEnv(ExecutableEnv):
                 shared().hold()
                 self._holds_grader = True
             execution = self.sandbox.run_job(self.job(solution))
-            return grade(competition, execution, limits=self.limits), execution
+            return grade(competition, execution, limits=self.limits, grade_late=self.grade_late), execution
         except InfrastructureError as error:
             told = Feedback("Execution not completed: a failure of the environment. This attempt is not scored.")
             text = feedback.render(told)

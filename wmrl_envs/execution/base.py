@@ -74,6 +74,9 @@ class Job:
     hold: bool = False
     nice: int = 0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", self.code.removeprefix("\ufeff"))  # as Python reads a file that an editor marked
+
 
 class Sandbox(ABC):
     """Runs programs nobody trusts. Safe to call from several threads; close it or use it as a context manager."""

@@ -18,31 +18,40 @@ _KILLED = {
     "disk": ExecutionStatus.DISK,
 }
 _ENDED_AT = "ended at the limit: "  # in `Execution.detail`
-# The last line of an uncaught exception's traceback tells which limit the program ran into.
-_LAST_LINE = (
-    (ExecutionStatus.MEMORY, re.compile(r"^(\S*\.)?_?\w*MemoryError\b|^std::bad_alloc|Cannot allocate memory")),
-    (ExecutionStatus.PROCESSES, re.compile(r"BlockingIOError: \[Errno 11\]|RuntimeError: can't start new thread|"
-                                           r"\[Errno 11\] Resource temporarily unavailable")),
-    (ExecutionStatus.DISK, re.compile(r"^\w*(Error|Exception): .*\[Errno (27|28|122)\]|No space left on device|File too large")),
-)  # fmt: skip
+# The class and the number of an uncaught exception tell which limit the program ran into; what its message says does not.
+_EXCEPTIONS = (
+    (ExecutionStatus.MEMORY, re.compile(r"(\w+\.)*_?\w*MemoryError\b|std::bad_alloc|(OS|IO)Error: \[Errno 12\]")),
+    (ExecutionStatus.PROCESSES, re.compile(r"(BlockingIO|OS|IO)Error: \[Errno 11\]|RuntimeError: can't start new thread$")),
+    (ExecutionStatus.DISK, re.compile(r"(OS|IO)Error: \[Errno (27|28|122)\]")),
+)
+_CHAINED = re.compile(
+    r"\n\n(?:During handling of the above exception, another exception occurred|"
+    r"The above exception was the direct cause of the following exception):\n\n"
+)
 
 
-def classify(killed: str, exit_code: int | None, stderr: str, problem: str | None) -> ExecutionStatus:
+def classify(killed: str, exit_code: int | None, stderr: str, problem: str | None, crowded: bool = False) -> ExecutionStatus:
     """The status of a run.
 
     Args:
         killed: the limit we ended it at ("timeout", "cpu", "memory", "output", "disk"), or "".
         exit_code: of the program, negative for a signal. stderr: what it wrote there.
         problem: why its submission was refused, if it was.
+        crowded: as many processes and threads as are allowed were there, so that it may have waited for one that never came.
     """
+    if killed == "timeout" and crowded:
+        return ExecutionStatus.PROCESSES
     if killed:
         return _KILLED[killed]
     if exit_code == 0:
         return ExecutionStatus.INVALID_SUBMISSION if problem else ExecutionStatus.OK
-    lines = stderr.rstrip().rsplit("\n", 1)
-    for status, pattern in _LAST_LINE:
-        if pattern.search(lines[-1]):
-            return status
+    for section in reversed(_CHAINED.split(stderr.rstrip())):  # libraries that clean up after a failure fail in their turn
+        last = section.rsplit("\n", 1)[-1]
+        if "Traceback (most recent call last)" not in section and not last.startswith(("MemoryError", "std::bad_alloc")):
+            continue
+        for status, pattern in _EXCEPTIONS:
+            if pattern.match(last):
+                return status
     return ExecutionStatus.AGENT_ERROR
 
 
@@ -65,14 +74,15 @@ def to_execution(answer: Mapping[str, Any], parts: Sequence[bytes], tier: str) -
     """The record of a run from its supervisor's answer (`box/supervisor.py`)."""
     out, err, submission = parts
     stderr = err.decode("utf-8", "replace")
-    status = classify(answer["killed"], answer["exit"], stderr, answer["problem"])
-    succeeded = status is ExecutionStatus.OK and answer["has_submission"]
+    status = classify(answer["killed"], answer["exit"], stderr, answer["problem"], answer.get("crowded", False))
+    # One that was written before the time limit may be graded (`grade_late`).
+    kept = status in (ExecutionStatus.OK, ExecutionStatus.TIMEOUT) and answer["has_submission"]
     return Execution(
         status=status,
         exit_code=answer["exit"],
         stdout=out.decode("utf-8", "replace"),
         stderr=stderr,
-        submission=submission if succeeded else None,
+        submission=submission if kept else None,
         submission_problem=answer["problem"],
         wall_s=answer["wall_s"],
         cpu_s=answer["cpu_s"],

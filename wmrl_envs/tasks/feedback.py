@@ -19,6 +19,7 @@ EXECUTION_HEADER = "=== Code Execution Results ==="
 SUBMISSION_HEADER = "=== Submission Evaluation ==="
 HIDDEN_LINE = "Score: hidden (this environment does not show the test score)"
 
+_ERRORS_SHOWN = 2000  # characters of stderr after a limit was hit
 NOT_FOUND = SubmissionProblem(
     "SubmissionNotFoundError",
     "Submission file not found",
@@ -33,6 +34,7 @@ def report(
     raw_score: float | None = None,
     error: SubmissionProblem | None = None,
     limits: ExecutionLimits | None = None,
+    late: bool = False,
 ) -> Feedback:
     """What there is to tell of one execution.
 
@@ -41,13 +43,18 @@ def report(
         position: places on the boards. raw_score: value of the task's metric. Neither: nothing was graded.
         error: why the submission was refused; None with a submission present means that it was accepted.
         limits: the limits the program ran under, named in the text when one of them was hit.
+        late: a program that was stopped at the time limit, whose submission counts all the same.
     """
     status = execution.status
-    if status not in (ExecutionStatus.OK, ExecutionStatus.INVALID_SUBMISSION):
+    notice = None
+    if late:
+        notice = f"{describe(execution, limits or ExecutionLimits())} The submission it had written by then is graded."
+    elif status not in (ExecutionStatus.OK, ExecutionStatus.INVALID_SUBMISSION):
         failed = _failure(execution, limits or ExecutionLimits())
         # A traceback tells where a program was, a limit does not.
         silent = status in (ExecutionStatus.AGENT_ERROR, ExecutionStatus.INFRA_ERROR)
-        return Feedback(failed, "" if silent else execution.stdout, execution.wall_s)
+        output, errors = ("", "") if silent else (execution.stdout, execution.stderr.strip()[-_ERRORS_SHOWN:])
+        return Feedback(failed, output, execution.wall_s, errors=errors)
     if error is None and raw_score is None and position is None:
         error = _missing(execution)
     return Feedback(
@@ -57,6 +64,7 @@ def report(
         position=position,
         score=None if position is None else float(position.score),
         raw_score=raw_score,
+        notice=notice,
     )
 
 
@@ -103,8 +111,10 @@ def render(
         lines.append(feedback.failure)
         if feedback.output.strip():
             lines.append(f"Code output: {feedback.output.rstrip()}")
+        if feedback.errors:
+            lines.append(f"Error output (its end): {feedback.errors}")
     else:
-        lines += ["Execution successful", f"Code execution time: {feedback.seconds:.2f}s"]
+        lines += [feedback.notice or "Execution successful", f"Code execution time: {feedback.seconds:.2f}s"]
         if feedback.output:
             lines.append(f"Code output: {feedback.output.rstrip()}")
         lines += ["", SUBMISSION_HEADER, *_submission(feedback, best_raw, best_score, hide_score)]

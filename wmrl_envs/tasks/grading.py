@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from wmrl_envs.errors import WmrlError
+from wmrl_envs.execution.base import ExecutionLimits
 from wmrl_envs.outcome import Execution, ExecutionStatus, Feedback, Outcome, Position, RecordedGrade, SubmissionProblem
 from wmrl_envs.tasks import feedback
 from wmrl_envs.tasks.competition import Competition
 from wmrl_envs.tasks.grader import Grader, shared
 from wmrl_envs.tasks.refusals import LeaderboardError, SubmissionError
 from wmrl_envs.tasks.scoring import read_answers, text_columns
-
-if TYPE_CHECKING:
-    from wmrl_envs.execution.base import ExecutionLimits
 
 __all__ = ["grade", "read_answers", "text_columns"]
 
@@ -29,6 +27,7 @@ def grade(
     *,
     limits: ExecutionLimits | None = None,
     grader: Grader | None = None,
+    grade_late: bool = False,
 ) -> Outcome:
     """Grade one run, in a process of its own.
 
@@ -40,6 +39,8 @@ def grade(
         competition: what was played. run: what the sandbox saw.
         submission: the submission, if it is not the one of `run`.
         limits: the limits of the run, named in the feedback when one was hit.
+        grade_late: grade a submission that a program had written when it was stopped at the time limit. If it is valid the
+            outcome is ok, else the program ran out of time.
         grader: who computes the metric (default: the processes of `grader.shared()`).
 
     A DSBench competition without leaderboards is paid its relative gap, clipped to 1.
@@ -55,7 +56,8 @@ def grade(
         "cached": run.cached,
         "source": "replayed" if run.tier == "replay" else "executed",
     }
-    if run.status not in (ExecutionStatus.OK, ExecutionStatus.INVALID_SUBMISSION):
+    late = grade_late and run.status is ExecutionStatus.TIMEOUT and run.submission is not None
+    if not late and run.status not in (ExecutionStatus.OK, ExecutionStatus.INVALID_SUBMISSION):
         return _outcome(run.status, feedback.report(run, limits=limits), **costs)
     data = run.submission if submission is None else submission
     if data is None and run.graded is not None:
@@ -67,20 +69,30 @@ def grade(
         raw = (grader or shared()).score(competition, data)
         position = _ranked(competition, raw)
     except SubmissionError as error:
+        if late and error.agents_own:
+            return _outcome(run.status, feedback.report(run, limits=limits), **costs)
         if not error.agents_own:
             log.error("%s: %s: %s", competition.slug, error.message, error.details)
         problem = SubmissionProblem(error.kind, error.message, error.details)
         status = ExecutionStatus.INVALID_SUBMISSION if error.agents_own else ExecutionStatus.INFRA_ERROR
         return _outcome(status, feedback.report(run, error=problem), error=f"{error.kind}: {error.details}", **costs)
-    return _scored(competition, run, raw, position, costs)
+    return _scored(competition, run, raw, position, costs, late and (limits or ExecutionLimits()))
 
 
 def _outcome(status: ExecutionStatus, report: Feedback, **fields: Any) -> Outcome:
     return Outcome(status, feedback=feedback.render(report), report=report, **fields)
 
 
-def _scored(competition: Competition, run: Execution, raw: float, position: Position, costs: dict[str, Any]) -> Outcome:
-    told = feedback.report(run, position=None if competition.ranked_by_gap else position, raw_score=raw)
+def _scored(
+    competition: Competition,
+    run: Execution,
+    raw: float,
+    position: Position,
+    costs: dict[str, Any],
+    late: ExecutionLimits | Literal[False] = False,
+) -> Outcome:
+    place = None if competition.ranked_by_gap else position
+    told = feedback.report(run, position=place, raw_score=raw, limits=late or None, late=bool(late))
     return _outcome(
         ExecutionStatus.OK,
         told,

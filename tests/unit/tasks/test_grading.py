@@ -132,3 +132,15 @@ def test_an_undefined_metric_ranks_last_but_is_a_valid_run(tmp_path):
     assert (outcome.status, outcome.score, outcome.raw_score) == (ExecutionStatus.OK, 0.0, None)
     assert outcome.position.private.rank == 3
     assert not math.isnan(outcome.score)
+
+
+def test_a_submission_written_before_the_time_limit_counts_where_that_is_asked_for(mledojo_dir):
+    competition = load_competition(SLUG, mledojo_dir)
+    late = run(csv(answers(competition)), ExecutionStatus.TIMEOUT)
+    assert (grade(competition, late).status, grade(competition, late).score) == (ExecutionStatus.TIMEOUT, 0.0)
+    outcome = grade(competition, late, grade_late=True)
+    assert (outcome.status, outcome.score) == (ExecutionStatus.OK, 1.0)
+    assert "time limit" in outcome.feedback
+    assert "Submission successful" in outcome.feedback
+    half = grade(competition, run(b"id,Stre", ExecutionStatus.TIMEOUT), grade_late=True)
+    assert half.status is ExecutionStatus.TIMEOUT

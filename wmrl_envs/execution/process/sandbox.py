@@ -75,7 +75,7 @@ class ProcessSandbox(Sandbox):
         self.warm = warm
         self.tier = choose_tier(self.environment, tier, allow_unsafe=allow_unsafe)
         self._gpus = GpuLeases(gpus)
-        self._cores = _core_sets(cpus)
+        self._cores, self._jobs = _core_sets(cpus), itertools.count()
         reap()
         self._server = Server(self.environment, tuple(preload) if warm else ())
         self._holders = Holders(self._server, held if warm else 0, held_mb)
@@ -101,16 +101,23 @@ class ProcessSandbox(Sandbox):
             devices = GpuLeases.nodes(gpu) if gpu else []
             if gpu:
                 job = replace(job, env={**job.env, "CUDA_VISIBLE_DEVICES": gpu})
-            return retrying(self._once, job, devices, next(self._cores))
+            return retrying(self._once, job, devices, next(self._cores) or self._granted(job))
 
     def close(self) -> None:
         self._finalizer()
+
+    def _granted(self, job: Job) -> list[int]:
+        """The cores for a job where `cpus` does not say it: so many that one worker a core stays within its limit of processes."""
+        available = sorted(os.sched_getaffinity(0))
+        n = granted_cores(len(available), job.limits.processes)
+        first = n * next(self._jobs) % len(available)
+        return [available[(first + i) % len(available)] for i in range(n)]
 
     def _once(self, job: Job, devices: list[str], cpus: list[int]) -> Execution:
         held = self._holders.lend(job) if job.hold else None
         asked = job if held is None else replace(job, prelude="")  # it has been executed there
         venv, prefix = str(self.environment.root), str(self.environment.base_prefix)
-        message = encode(asked, venv, prefix, self.tier, self.warm, devices=devices, cpus=cpus)
+        message = encode(asked, venv, prefix, self.tier, self.warm, devices=devices, cpus=cpus, cpu_count=len(cpus))
         try:
             control = None if held is None else held.control
             answer, parts = self._server.ask(message, job.limits.timeout_s + _ANSWER_GRACE_S, control)
@@ -126,6 +133,15 @@ class ProcessSandbox(Sandbox):
 def _close(holders: Holders, server: Server) -> None:
     server.close()
     holders.close()
+
+
+def granted_cores(available: int, processes: int) -> int:
+    """Cores a program is told that it has. A worker is a process with up to three threads, so a quarter of the limit.
+
+    >>> granted_cores(96, 64), granted_cores(2, 64), granted_cores(8, 2)
+    (16, 2, 1)
+    """
+    return min(available, max(processes // 4, 1))
 
 
 def _core_sets(cpus: int | None) -> Iterator[list[int]]:

@@ -72,6 +72,15 @@ def _children_by_parent() -> Callable[[int], list[int]]:
     return lambda pid: by_parent.get(pid, [])
 
 
+def tasks(pids: list[int]) -> int:
+    """Processes and threads of these processes."""
+    count = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):  # gone meanwhile
+            count += len(os.listdir(f"/proc/{pid}/task"))
+    return count
+
+
 def memory_mb(pids: list[int], enough_mb: float) -> float:
     """MiB in use by these processes; pages they share count once where the plain sum would exceed `enough_mb`."""
     total = sum(_resident_mb(pid) for pid in pids)

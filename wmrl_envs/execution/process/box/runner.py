@@ -26,6 +26,25 @@ def held(prelude, data_dir):
     return main
 
 
+def prepare(cpu_count):
+    """Tell the program, and the workers it spawns, what it may use and where its files are."""
+    if cpu_count:
+        os.cpu_count = lambda: cpu_count
+    from multiprocessing import spawn
+
+    command_line = spawn.get_command_line
+    names = 'import builtins as b, os; b.DATA_DIR, b.SUBMISSION_PATH = os.environ["DATA_DIR"], os.environ["SUBMISSION_PATH"]; '
+
+    def get_command_line(**arguments):
+        line = command_line(**arguments)
+        return [
+            names + part if isinstance(part, str) and part.startswith("from multiprocessing.spawn import") else part
+            for part in line
+        ]
+
+    spawn.get_command_line = get_command_line
+
+
 def run_program(code, prelude, file, data_dir, submission_path, main=None):
     """Execute `prelude`, then `code` in the same namespace; returns the exit status. Never raises.
 
@@ -97,6 +116,15 @@ def finish(status, kept=()):
         for name in set(namespace).difference(kept):
             del namespace[name]
         gc.collect()
+        for stream in (
+            sys.__stdout__,
+            sys.__stderr__,
+            sys.stdout,
+            sys.stderr,
+        ):  # in this order, as what was printed first is there
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                if stream is not None:
+                    stream.flush()
         for thing in gc.get_objects():  # files nobody closed: their buffers are written at a normal end, too
             if isinstance(thing, (io.TextIOWrapper, io.BufferedWriter)) and not thing.closed:
                 with contextlib.suppress(OSError, ValueError):
@@ -109,7 +137,7 @@ def finish(status, kept=()):
 
 
 def _cold():
-    folder, file, data_dir, submission_path, ready = sys.argv[1:6]
+    folder, file, data_dir, submission_path, ready, cpu_count = sys.argv[1:7]
     with open(file, encoding="utf-8", newline="") as f:
         code = f.read()
     prelude = ""
@@ -119,7 +147,8 @@ def _cold():
     del sys.path[0]  # this file's folder
     os.write(int(ready), b"r")
     os.close(int(ready))
-    sys.exit(run_program(code, prelude, file, data_dir, submission_path))
+    prepare(int(cpu_count))
+    finish(run_program(code, prelude, file, data_dir, submission_path))
 
 
 if __name__ == "__main__":

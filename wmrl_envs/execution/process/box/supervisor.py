@@ -62,7 +62,7 @@ class _Run:
         self.killed, self.killed_at = "", 0.0
         self.out, self.err = Kept(int(self.limits["output_bytes"])), Kept(int(self.limits["output_bytes"]))
         self.report, self.ready = bytearray(), bytearray()
-        self.peak_mb = 0.0
+        self.peak_mb, self.tasks = 0.0, 0
         self.cpu = limits.CpuClock()
 
     def execute(self) -> tuple[dict, tuple[bytes, ...]]:
@@ -131,6 +131,7 @@ class _Run:
         pids = limits.descendants(init)
         if self.limits["cpu_s"] is not None and self.ready and self.cpu.look([init, *pids]) > self.limits["cpu_s"]:
             self._kill(init, "cpu")
+        self.tasks = max(self.tasks, limits.tasks(pids))
         limit = self.limits["memory_mb"]
         used = limits.memory_mb(pids, min(limit, self.peak_mb))
         self.peak_mb = max(self.peak_mb, used)
@@ -151,7 +152,7 @@ class _Run:
         header = {
             "killed": self.killed, "wall_s": wall_s, "cpu_s": usage.ru_utime + usage.ru_stime,
             "peak_memory_mb": max(self.peak_mb, usage.ru_maxrss / 1024), "problem": None, "exit": None,
-            "output_bytes": self.out.total + self.err.total,
+            "output_bytes": self.out.total + self.err.total, "crowded": self.tasks >= int(self.limits["processes"]) - 1,
         }  # fmt: skip
         submission = None
         try:
@@ -259,7 +260,16 @@ def _solution(job: dict, tier, pipes: dict[str, tuple[int, int]]) -> None:
         tier.confine()
         if job["warm"]:
             _run_here(job, file, tier.data, submission, environment, ready)
-        argv = ["python", f"{tier.box}/runner.py", tier.box, file, tier.data, submission, str(ready)]
+        argv = [
+            "python",
+            f"{tier.box}/runner.py",
+            tier.box,
+            file,
+            tier.data,
+            submission,
+            str(ready),
+            str(job.get("cpu_count") or 0),
+        ]
         os.set_inheritable(ready, True)
         os.execve(os.path.join(job["venv"], "bin", "python"), argv, environment)
     except BaseException as error:
@@ -281,6 +291,7 @@ def _run_here(job: dict, file: str, data: str, submission: str, environment: dic
     os.close(ready)
     status, kept = 1, () if start is None else tuple(start.__dict__)
     try:
+        runner.prepare(job.get("cpu_count"))
         status = runner.run_program(job["code"], job["prelude"], file, data, submission, start)
     finally:
         runner.finish(status, kept)
@@ -294,4 +305,5 @@ def _environment(job: dict, tier) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": f"{tier.tmp}/.inductor",
     }  # fmt: skip
     paths = {"DATA_DIR": tier.data, "SUBMISSION_PATH": os.path.join(tier.work, collect.NAME)}
-    return {**fixed, **job["env"], **paths}
+    granted = {"LOKY_MAX_CPU_COUNT": str(job["cpu_count"])} if job.get("cpu_count") else {}
+    return {**fixed, **granted, **job["env"], **paths}
