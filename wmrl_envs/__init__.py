@@ -19,6 +19,7 @@ _LAZY = {
     "LowFidelityWorldModel": "wmrl_envs.world_models.low_fidelity",
     "StackedWorldModel": "wmrl_envs.world_models.stacked",
     "EnsembleWorldModel": "wmrl_envs.world_models.ensemble",
+    "CheapEnvModel": "wmrl_envs.world_models.cheap_env",
     "Solution": "wmrl_envs.outcome",
     "Execution": "wmrl_envs.outcome",
     "ExecutionStatus": "wmrl_envs.outcome",
@@ -28,6 +29,7 @@ _LAZY = {
 }
 __all__ = [
     "AnchoredVecEnv",
+    "CheapEnvModel",
     "EnsembleWorldModel",
     "ExecutableEnv",
     "Execution",
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from wmrl_envs.envs.executable import ExecutableEnv
     from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome, Solution
     from wmrl_envs.spaces import UnicodeText
+    from wmrl_envs.world_models.cheap_env import CheapEnvModel
     from wmrl_envs.world_models.ensemble import EnsembleWorldModel
     from wmrl_envs.world_models.low_fidelity import LowFidelityWorldModel
     from wmrl_envs.world_models.simulator.model import SimulatorWorldModel

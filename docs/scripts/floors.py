@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: package -> floors from the ground up; a name is a folder or a file of the package. "" is the ground: its single files.
 FLOORS: dict[str, list[list[str]]] = {
     "wmrl_envs": [
-        ["outcome", "errors", "info", "spaces", "engine", "paths", "servers", "text", "context"],
+        ["outcome", "errors", "info", "spaces", "engine", "paths", "servers", "text", "context", "chain"],
         ["correction", "execution"],
         ["tasks"],
         ["world_models", "envs"],

@@ -18,6 +18,7 @@ from wmrl_envs.anchoring.lanes import settle
 from wmrl_envs.anchoring.oracle import Oracle
 from wmrl_envs.errors import InfrastructureError
 from wmrl_envs.outcome import ExecutionStatus
+from wmrl_envs.world_models.protocols import EpisodicModel
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ class Move:
     execute: Callable[[Any], StepResult]
     anchored: bool
     group: int | None = None
+    slot: int = 0
 
 
 class DynamicsOracle(Oracle):
@@ -50,6 +52,18 @@ class DynamicsOracle(Oracle):
         super().__init__(world_model, corrector, **{"score_range": None, **arguments})
         self._in_space, self._admit = InSpace(observation_space), Admission(action_space)
         self._seen = SeenRange()
+        self._episodic = world_model if isinstance(world_model, EpisodicModel) else None
+        self._ended: set[int] = set()  # slots whose real episode goes on after the model's has ended
+
+    def begin(self, slot: int, observation: Any, **reset: Any) -> tuple[Any, dict[str, Any]] | None:
+        """An episode begins in the slot, at `observation` or (None) where the model says, if it says so."""
+        self._ended.discard(slot)
+        return None if self._episodic is None else self._episodic.begin(slot, observation=observation, **reset)
+
+    @property
+    def starts(self) -> bool:
+        """Whether the model may start predicted episodes by itself."""
+        return self._episodic is not None
 
     def grade(self, moves: Sequence[Move]) -> list[Graded]:
         """Every step graded. Without an answer of the world model, anchors go on and the others are lost."""
@@ -87,24 +101,38 @@ class DynamicsOracle(Oracle):
 
     def _predicted(self, moves: Sequence[Move]) -> list[Graded]:
         out = [Graded(anchored=m.anchored, group=m.group, question=m) for m in moves]
-        before, acted = stack([m.observation for m in moves]), self._admit([m.action for m in moves])
+        asked = out if not self._ended else [g for g in out if g.question.slot not in self._ended]
+        if not asked:
+            return out
         try:
-            answer = self.ask(self.world_model.step, before, acted)
+            observations, rewards, terminated, truncated = self._answer([g.question for g in asked])
         except InfrastructureError as error:
-            for graded in out:
+            for graded in asked:
                 graded.unpredicted = str(error)
                 if not graded.anchored:
                     graded.status, graded.failed = ExecutionStatus.INFRA_ERROR.value, str(error)
             return out
-        observations, rewards, terminated = checked_steps(answer, before, self.score_range)
-        observations = self._in_space(observations)
         rewards = self._seen.keep(rewards)
         calibrated = self._seen.keep(self.calibrate(rewards))
-        rows = zip(out, observations, rewards.tolist(), calibrated.tolist(), terminated.tolist(), strict=True)
-        for graded, observation, raw, fair, end in rows:
+        rows = zip(asked, observations, rewards.tolist(), calibrated.tolist(), terminated, truncated, strict=True)
+        for graded, observation, raw, fair, end, cut in rows:
             graded.take_prediction(raw, fair)
-            graded.used = graded.prediction = (observation, fair, end, False, {})
+            graded.used = graded.prediction = (observation, fair, end, cut, {})
+            if end and graded.anchored and self._episodic is not None:
+                self._ended.add(graded.question.slot)
         return out
+
+    def _answer(self, moves: Sequence[Move]) -> tuple[np.ndarray, np.ndarray, list[bool], list[bool]]:
+        """What the world model says of these steps, in the environment's spaces."""
+        before, acted = stack([m.observation for m in moves]), self._admit([m.action for m in moves])
+        truncated = [False] * len(moves)
+        if self._episodic is None:
+            answer = self.ask(self.world_model.step, before, acted)
+        else:
+            *answer, cut = self.ask(self._episodic.step_slots, [m.slot for m in moves], before, acted)
+            truncated = np.asarray(cut, dtype=bool).tolist()
+        observations, rewards, terminated = checked_steps(answer, before, self.score_range)
+        return self._in_space(observations), rewards, terminated.tolist(), truncated
 
 
 class SeenRange:

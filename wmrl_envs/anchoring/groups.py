@@ -31,9 +31,12 @@ class GroupBook:
     first member starts; it is forced if fewer than `min_anchored` of the other blocks' newest groups are anchored.
     """
 
-    def __init__(self, n_slots: int, size: int, schedule: AnchorSchedule, min_anchored: int, seed: int):
+    def __init__(
+        self, n_slots: int, size: int, schedule: AnchorSchedule, min_anchored: int, seed: int, draws_seeds: bool = False
+    ):
         self.size, self.schedule, self.min_anchored, self.seed = size, schedule, min_anchored, seed
         self.n_blocks = n_slots // size
+        self.draws_seeds = draws_seeds  # episodes have a seed even if no reset was given one
         self.seeded = False  # whether episodes follow from a seed that a reset was given
         self._episode = [-1] * n_slots  # number of each slot's current episode
         self._origin = 0  # number of the first episode under `seed`
@@ -90,7 +93,7 @@ class GroupBook:
         what was anchored.) Without a seed, members of a group still have to start alike.
         """
         if not self.seeded:
-            return None if self.size == 1 else int(np.random.SeedSequence().generate_state(1)[0])
+            return None if self.size == 1 and not self.draws_seeds else int(np.random.SeedSequence().generate_state(1)[0])
         if turn == 0:
             return self.seed + block
         return int(np.random.SeedSequence([self.seed, block, turn]).generate_state(1)[0])

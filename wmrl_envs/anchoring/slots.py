@@ -14,7 +14,6 @@ from typing import Any
 import gymnasium
 
 from wmrl_envs.anchoring.bill import Bill
-from wmrl_envs.anchoring.chains import Chain, SideBySide
 from wmrl_envs.anchoring.dynamics import DynamicsOracle, Move, StepResult, real_step
 from wmrl_envs.anchoring.graded import Graded
 from wmrl_envs.anchoring.groups import Group
@@ -22,6 +21,8 @@ from wmrl_envs.anchoring.kinds import Kind, instruction_of, task_of
 from wmrl_envs.anchoring.lanes import HERE, Lane
 from wmrl_envs.anchoring.outcomes import Asked, OutcomeOracle
 from wmrl_envs.anchoring.rewards import Finished, RewardOracle
+from wmrl_envs.anchoring.side_by_side import SideBySide
+from wmrl_envs.chain import Chain
 from wmrl_envs.context import Episode
 from wmrl_envs.correction.corrector import Corrector
 from wmrl_envs.errors import InfrastructureError
@@ -74,8 +75,12 @@ class Slots(ABC):
 
     def reset(self, slot: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in the slot."""
-        self.bill.resets += 1
-        observation, info = self.chains[slot].reset(**arguments)
+        chain = self.chains[slot]
+        before = chain.resets
+        try:
+            observation, info = chain.reset(**arguments)
+        finally:
+            self.bill.resets += chain.resets - before
         self.observations[slot] = observation
         return observation, info
 
@@ -142,11 +147,27 @@ class DynamicsSlots(Slots):
 
     oracle: DynamicsOracle
 
+    def reset(self, slot: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in the slot; a predicted one where the model starts it, if it does."""
+        if not self.oracle.starts:
+            return super().reset(slot, **arguments)
+        asked = {"seed": arguments.get("seed"), "options": arguments.get("options")}
+        chain = self.chains[slot]
+        chain.start = None if self.groups[slot].anchored else self.oracle.begin(slot, None, **asked)
+        spared = chain.start is not None
+        try:
+            started = super().reset(slot, **arguments)
+        finally:
+            chain.start = None
+        if not spared:
+            self.oracle.begin(slot, chain.observation, **asked)
+        return started
+
     def _answer(self, slots: list[int], asked: list[Any]) -> list[Any]:
         chains = [self.chains[i] for i in slots]
         graded = self.oracle.grade(
             [
-                Move(chain.observation, action, chain.real, self.groups[i].anchored, self._group(i))
+                Move(chain.observation, action, chain.real, self.groups[i].anchored, self._group(i), i)
                 for i, chain, action in zip(slots, chains, asked, strict=True)
             ]
         )

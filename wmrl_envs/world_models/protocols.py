@@ -4,7 +4,7 @@
 * `RewardModel.score` reads the reward off the observations of an episode that was stepped for real (VLA).
 * `DynamicsModel.step` replaces an ordinary Gymnasium environment, batched.
 
-What a model may be able to do besides is declared too: `LearningModel`, `Resumable`, `Seedable`, `Doubting`, `Priced`.
+What a model may be able to do besides is declared too: `LearningModel`, `Resumable`, `Seedable`, `Doubting`, `Priced`, `EpisodicModel`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,28 @@ class DynamicsModel(Protocol):
     """One batched step of a learned environment: (n, *obs), (n, *act) -> obs (n, *obs), reward (n,), terminated (n,)."""
 
     def step(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+
+
+@runtime_checkable
+class EpisodicModel(DynamicsModel, Protocol):
+    """A dynamics model that keeps something from step to step of an episode, and may start episodes by itself."""
+
+    def begin(
+        self, slot: int, *, seed: int | None, options: dict[str, Any] | None, observation: Any
+    ) -> tuple[Any, dict] | None:
+        """An episode begins in the slot.
+
+        Args:
+            slot: number of the environment.
+            seed: of the reset. options: of the reset.
+            observation: the real one it starts from; None if the model may start it (a predicted episode): then what `reset` would
+                return, (observation, info), and the real reset is spared; or None, and it is called again with the real observation.
+        """
+
+    def step_slots(
+        self, slots: Sequence[int], observations: np.ndarray, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """As `step`, of these slots; and truncated (n,): the model does not trust itself any further."""
 
 
 @runtime_checkable

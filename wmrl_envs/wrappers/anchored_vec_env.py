@@ -22,7 +22,7 @@ from wmrl_envs.anchoring.lanes import Threads
 from wmrl_envs.anchoring.slots import Transition, make_slots
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.world_models.protocols import Seedable
+from wmrl_envs.world_models.protocols import EpisodicModel, Seedable
 
 log = logging.getLogger(__name__)
 
@@ -128,11 +128,13 @@ class AnchoredVecEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, n)
         self.render_mode, self.metadata = first.render_mode, dict(first.metadata)
         self.set_autoreset_mode(autoreset_mode)
-        self._book = GroupBook(n, group_size, schedule, _least(min_anchor_groups, n // group_size, schedule.fraction), seed)
         self._threads, self._retries = Threads(min(n, 32) if workers is None else workers), retries
         self._slots = make_slots(
             self.kind, self.envs, world_model, self.corrector, retries=retries, execution=self._threads, grouped=group_size > 1
         )
+        least = _least(min_anchor_groups, n // group_size, schedule.fraction)
+        # A model that plays its own episode beside an anchor starts it with the anchor's seed, so there must be one.
+        self._book = GroupBook(n, group_size, schedule, least, seed, draws_seeds=isinstance(world_model, EpisodicModel))
         self._buffer: Any = create_empty_array(self.single_observation_space, n=n, fn=np.zeros)
         self._elapsed = [0] * n
         self._over = [True] * n  # the episode has ended, the slot waits for its reset

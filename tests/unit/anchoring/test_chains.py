@@ -17,7 +17,8 @@ from gymnasium.wrappers import (
 )
 
 from wmrl_envs import AnchoredVecEnv, WorldModelEnv
-from wmrl_envs.anchoring.chains import Chain, SideBySide
+from wmrl_envs.anchoring.side_by_side import SideBySide
+from wmrl_envs.chain import Chain
 from wmrl_envs.context import TaskContext
 from wmrl_envs.correction import Corrector
 from wmrl_envs.envs.executable import ExecutableEnv
