@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 from tests.unit.wrappers.doubles import Drift, DriftModel, Guess, HalfScores
 from wmrl_envs import AnchoredVecEnv
 from wmrl_envs.wrappers.sb3 import Sb3VecEnv
-from wmrl_train.integrations.sb3 import AnchoredRolloutBuffer, FusionWeights
+from wmrl_train.integrations.sb3 import AnchoredReplayBuffer, AnchoredRolloutBuffer, AnchorLog, FusionWeights
 
 
 def drift(n=4, end=3, limit=20, **arguments):
@@ -213,3 +213,34 @@ def test_the_callback_wants_the_buffer_and_the_environment():
     model = PPO("MlpPolicy", Drift(), n_steps=16, batch_size=16, rollout_buffer_class=AnchoredRolloutBuffer, device="cpu")
     with pytest.raises(ValueError, match="expected an Sb3VecEnv"):
         model.learn(16, callback=FusionWeights())
+
+
+def test_off_policy_transitions_are_drawn_by_their_weights_and_the_bill_is_in_the_log(tmp_path):
+    env = drift(4, anchor_fraction=0.5)
+    model = DQN("MlpPolicy", env, device="cpu", policy_kwargs={"net_arch": [8]}, learning_starts=20, buffer_size=500,
+                replay_buffer_class=AnchoredReplayBuffer)  # fmt: skip
+    logged = {}
+    model.learn(200, callback=AnchorLog())
+    logged |= model.logger.name_to_value
+    assert logged["wmrl/real_steps"] + logged["wmrl/predicted_steps"] > 100
+    buffer = model.replay_buffer
+    buffer.weights[:] = 0
+    buffer.weights[3, 1], buffer.weights[5, 2] = 1.0, 3.0
+    buffer.rewards[3, 1], buffer.rewards[5, 2] = -7.0, -8.0
+    drawn = buffer.sample(4000).rewards.numpy().ravel()
+    assert set(drawn.tolist()) == {-7.0, -8.0}
+    assert (drawn == -8.0).mean() == pytest.approx(0.75, abs=0.03)
+    buffer.weights[:] = 0
+    with pytest.raises(ValueError, match="no transition with a weight above 0"):
+        buffer.sample(4)
+
+
+def test_sb3s_monitor_inside_counts_predicted_episodes():
+    env = Sb3VecEnv(
+        AnchoredVecEnv([lambda: Monitor(Drift(end=3))] * 4, DriftModel(end=3), max_episode_steps=20, anchor_fraction=0.25)
+    )
+    model = PPO("MlpPolicy", env, device="cpu", policy_kwargs={"net_arch": [8]}, n_steps=32, batch_size=32, n_epochs=1)
+    model.learn(256)
+    returns = {round(info["r"], 2) for info in model.ep_info_buffer}
+    assert len(model.ep_info_buffer) > 4
+    assert len(returns) > 1

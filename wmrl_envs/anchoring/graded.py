@@ -80,7 +80,7 @@ class Graded:
         known = self.known(own)
         if known.get("wall_s") is not None:
             known["wall_s"] = Measured(known["wall_s"])
-        return wmrl_info({**known, "anchored": self.anchored, "group": self.group})
+        return wmrl_info({**known, "anchored": self.anchored, "group": self.group, "weight": float(self.failed is None)})
 
 
 class Pair(NamedTuple):

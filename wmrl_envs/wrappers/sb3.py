@@ -29,7 +29,8 @@ class Sb3VecEnv(VecEnv):
     `info_keywords` always `anchored` (bool), `wm_reward` (the episode's return so far by calibrated predictions) and
     `real_reward` (by real execution; NaN in predicted episodes). At the end of an episode `terminal_observation`.
 
-    Stable-Baselines3 knows no weights: with `wmrl_train.integrations.sb3.AnchoredRolloutBuffer` PPO and A2C apply them.
+    Stable-Baselines3 knows no weights: with the buffers of `wmrl_train.integrations.sb3` its algorithms apply them. For `ep_rew_mean` put
+    SB3's `Monitor` into `env_fns` (it counts predicted rewards too) or `VecMonitor` around this; `anchored` says which episodes are real.
     """
 
     def __init__(self, venv: AnchoredVecEnv):
@@ -114,7 +115,7 @@ class Sb3VecEnv(VecEnv):
         return [env.get_wrapper_attr(method_name)(*method_args, **method_kwargs) for env in self._targets(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: Any = None) -> list[bool]:
-        """Whether the wrapper is around the real environments; those that count rewards are bypassed by predictions."""
+        """Whether the wrapper is around the real environments; they act on predictions too."""
         from stable_baselines3.common.env_util import is_wrapped
 
         return [is_wrapped(env, wrapper_class) for env in self._targets(indices)]
