@@ -10,6 +10,7 @@ from gymnasium.wrappers import vector as wrappers
 
 from tests.unit.wrappers.doubles import Drift, DriftModel
 from wmrl_envs import AnchoredVecEnv
+from wmrl_envs.wrappers.flat import FlatInfos
 
 
 def make(mode=AutoresetMode.NEXT_STEP, **arguments):
@@ -74,3 +75,30 @@ class Still:
     def step(self, observations, actions):
         n = len(observations)
         return observations, np.ones(n), np.zeros(n, dtype=bool)
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+def test_flat_infos_are_numbers_by_name(mode):
+    venv = FlatInfos(make(mode, anchor_fraction=0.25))
+    assert venv.metadata["autoreset_mode"] is venv.autoreset_mode is AutoresetMode(mode)
+    _, infos = venv.reset(seed=0)
+    for _ in range(3):
+        for key, column in infos.items():
+            if key not in ("final_info", "final_obs"):
+                assert column.dtype.kind in "biuf", key
+                assert not key.startswith("_") or key[1:] in infos
+        *_, terminated, _, infos = venv.step(np.ones(4, dtype=int))
+    assert terminated.any()
+    assert infos["wmrl_anchored"].any()
+    assert "wmrl_status" not in infos
+    if mode == "SameStep":
+        assert infos["final_info"]["wmrl_score"].shape == (4,)
+
+
+def test_torchrl_runs_on_it():
+    torchrl = pytest.importorskip("torchrl.envs")
+    from torchrl.envs.utils import check_env_specs
+
+    env = torchrl.GymWrapper(FlatInfos(make("SameStep", anchor_fraction=0.25)))
+    check_env_specs(env)
+    assert env.rollout(20, break_when_any_done=False)["next", "done"].sum() > 0
