@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import vector as wrappers
 
 from tests.unit.wrappers.doubles import Drift, DriftModel
-from wmrl_envs import AnchoredVecEnv
+from wmrl_envs import AnchoredVecEnv, CheapEnvModel
 from wmrl_envs.wrappers.flat import FlatInfos
 
 
@@ -99,6 +99,8 @@ def test_torchrl_runs_on_it():
     torchrl = pytest.importorskip("torchrl.envs")
     from torchrl.envs.utils import check_env_specs
 
-    env = torchrl.GymWrapper(FlatInfos(make("SameStep", anchor_fraction=0.25)))
+    cartpole = lambda: gymnasium.make("CartPole-v1")  # noqa: E731 - its infos have the same keys in every step and reset, as torchrl needs
+    venv = AnchoredVecEnv([cartpole] * 4, CheapEnvModel(cartpole), anchor_fraction=0.25, autoreset_mode="SameStep")
+    env = torchrl.GymWrapper(FlatInfos(venv))
     check_env_specs(env)
-    assert env.rollout(20, break_when_any_done=False)["next", "done"].sum() > 0
+    assert env.rollout(60, break_when_any_done=False)["next", "done"].sum() > 0

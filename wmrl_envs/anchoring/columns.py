@@ -48,22 +48,30 @@ class Columns:
 
     def into(self, infos: dict[str, Any], groups: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """`infos` with the columns, and with those of the slots' groups."""
-        n, slots = self._n, self._slots
+        n, slots, graded = self._n, self._slots, self._graded
         status = np.full(n, "", dtype="<U18")
-        numbers = {key: np.full(n, np.nan) for key in NUMBERS}
-        status[slots] = [g.status for g in self._graded]
-        for key in _OF_GRADED:
-            numbers[key][slots] = np.array([getattr(g, key) for g in self._graded], dtype=float)
-        wmrl: dict[str, Any] = {"status": status, "_status": status != ""}
-        wmrl |= numbers
-        extra = self._take_own(numbers)
-        for key in NUMBERS:
-            wmrl[f"_{key}"] = ~np.isnan(numbers[key])
+        table = np.full((len(NUMBERS), n), np.nan)
+        if slots:
+            status[slots] = [g.status for g in graded]
+            table[:, slots] = np.array(
+                [(g.score, g.raw_score, None, g.predicted, g.calibrated, g.true, g.wall_s) for g in graded], dtype=float
+            ).T
+        numbers = dict(zip(NUMBERS, table, strict=True))
+        extra = self._take_own(numbers) if self._own else {}
+        known = ~np.isnan(table)
+        wmrl: dict[str, Any] = {"status": status, "_status": self._of(slots)}
+        for key, column, mask in zip(NUMBERS, table, known, strict=True):
+            wmrl[key], wmrl[f"_{key}"] = column, mask
         wmrl |= extra
         for key, column in groups.items():
             wmrl[key], wmrl[f"_{key}"] = column, self._mask
         infos["wmrl"], infos["_wmrl"] = wmrl, self._mask.copy()
         return infos
+
+    def _of(self, slots: list[int]) -> np.ndarray:
+        mask = np.zeros(self._n, dtype=bool)
+        mask[slots] = True
+        return mask
 
     def _take_own(self, numbers: dict[str, np.ndarray]) -> dict[str, Any]:
         """Put the environments' own entries where nothing better is known; the columns of further keys."""

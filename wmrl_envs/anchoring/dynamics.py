@@ -152,8 +152,12 @@ class SeenRange:
         """Predicted rewards, put into the range."""
         if self.n < self.ENOUGH:
             return rewards
-        kept = np.clip(rewards, self.low, self.high)
-        if not self._warned and (np.abs(kept - rewards) > 0.1 * max(self.high - self.low, abs(self.high), 1e-9)).any():
+        kept = np.minimum(np.maximum(rewards, self.low), self.high)
+        if (
+            not self._warned
+            and (kept != rewards).any()
+            and (np.abs(kept - rewards) > 0.1 * max(self.high - self.low, abs(self.high), 1e-9)).any()
+        ):
             self._warned = True
             log.warning(
                 "The world model predicts rewards from %.4g to %.4g; the %d real ones were from %.4g to %.4g: predictions are kept in "

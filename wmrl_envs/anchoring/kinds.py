@@ -144,8 +144,8 @@ class InSpace:
         if np.issubdtype(self.dtype, np.integer) and not np.issubdtype(observations.dtype, np.integer):
             observations = np.rint(observations)
         if self.low is not None:
-            observations = np.clip(observations, self.low, self.high)
-        return observations.astype(self.dtype)
+            observations = np.minimum(np.maximum(observations, self.low), self.high)  # np.clip, in half the time
+        return observations.astype(self.dtype, copy=False)
 
 
 def instruction_of(observation: Any) -> str:

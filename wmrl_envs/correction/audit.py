@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wmrl_envs.correction.moments import Latest
+from wmrl_envs.correction.moments import Latest, variance
 from wmrl_envs.correction.scores import check_number, check_positive, check_scores, per_pair
 from wmrl_envs.errors import InvalidInput
 
@@ -82,7 +82,7 @@ class AnchorAudit:
         promised = favourite - (average if mapped else float(c.mean()))
         real = worth - (average if mapped else float(t.mean()))
         if promised > 0:
-            evidence = self.KEPT * promised / max(float(known.var()), 0.01) * (self.KEPT / 2 * promised - real)
+            evidence = self.KEPT * promised / max(variance(known), 0.01) * (self.KEPT / 2 * promised - real)
             self.broken = float(np.clip(self.broken + evidence, 0.0, 3 * self.EVIDENCE))
 
     def _standardised(self, residual: float) -> float:

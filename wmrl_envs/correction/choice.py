@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from wmrl_envs.correction.moments import variance
 from wmrl_envs.correction.scores import check_scores
 
 NONE = "none"
@@ -38,9 +40,11 @@ class MapChoice:
         self.names, self.margin, self.least = names, margin, least
         self._gains: dict[str, deque[float]] = {name: deque(maxlen=window) for name in names}
         self._error: deque[float] = deque(maxlen=window)  # of the raw prediction
+        self._best: str | None = None  # once it is known, until something changes
 
     def observe(self, residuals: Mapping[str, np.ndarray], group: Any) -> None:
         """Residuals (prediction under each map, less the truth) of the pairs of one group, by the maps as they were before them."""
+        self._best = None
         raw = _error(residuals[NONE])
         self._error.append(raw)
         for name in self.names:
@@ -49,18 +53,21 @@ class MapChoice:
     def reset(self, name: str) -> None:
         """Forget what is known of a map: it had not been fitted until now."""
         self._gains[name].clear()
+        self._best = None
 
     @property
     def best(self) -> str:
         """The map to use now: one of `names`, or "none"."""
-        clear = {name: mean for name in self.names if (mean := self._clear_gain(name)) is not None}
-        return max(clear, key=clear.__getitem__) if clear else NONE
+        if self._best is None:
+            clear = {name: mean for name in self.names if (mean := self._clear_gain(name)) is not None}
+            self._best = max(clear, key=clear.__getitem__) if clear else NONE
+        return self._best
 
     def _clear_gain(self, name: str) -> float | None:
         gains = np.array(self._gains[name])
         if len(gains) < self.least:
             return None
-        error = float(gains.std(ddof=1)) / np.sqrt(len(gains))
+        error = math.sqrt(variance(gains) / (len(gains) - 1))
         mean = float(gains.mean())
         return mean if mean > max(self.margin * error, 1e-12) else None
 
@@ -73,6 +80,7 @@ class MapChoice:
         return {"gains": {name: list(gains) for name, gains in self._gains.items()}, "error": list(self._error)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._best = None
         for name in self.names:
             check_scores(state["gains"][name], f"gain of {name}", None)
             self._gains[name] = deque(state["gains"][name], maxlen=self._gains[name].maxlen)

@@ -12,6 +12,12 @@ from wmrl_envs.errors import InvalidInput
 NO_SPREAD = 1e-9  # a variance of true scores below this is no yardstick
 
 
+def variance(x: np.ndarray) -> float:
+    """Of a vector (divisor n); as `x.var()`, in a third of the time."""
+    centred = x - x.mean()
+    return float(centred @ centred) / len(x)
+
+
 class Latest:
     """The latest `size` numbers, oldest first, as one array; amortised O(1) insertion."""
 
@@ -97,7 +103,7 @@ class PairWindow:
     def residual_variance(self) -> float:
         """Mean within-group variance of the residuals: what of them reaches an advantage."""
         if len(self._counts) == 1 or not self.grouped:
-            return float(self._residual[: min(self.n_seen, self.size)].var())
+            return variance(self._residual[: min(self.n_seen, self.size)])
         e, _, group, size = self._rows()
         return self._covariance(e, e, group, size)
 
@@ -111,7 +117,7 @@ class PairWindow:
     def true_variance(self) -> float:
         """Mean within-group variance of the true scores."""
         if len(self._counts) == 1 or not self.grouped:
-            return float(self._true[: min(self.n_seen, self.size)].var())
+            return variance(self._true[: min(self.n_seen, self.size)])
         _, t, group, size = self._rows()
         return self._covariance(t, t, group, size)
 

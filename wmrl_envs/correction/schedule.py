@@ -95,9 +95,10 @@ class AnchorSchedule:
         if not forced:
             anchored, propensity_of_it = self._ahead.pop() if self._ahead else (False, 0.0)
             return np.array([anchored]), np.array([propensity_of_it])
-        if not any(anchored for anchored, _ in self._ahead) and len(self._ahead) < _MOST_AHEAD:
-            self._draw_ahead()
         owed = [i for i, (anchored, _) in enumerate(self._ahead) if anchored]
+        if not owed and len(self._ahead) < _MOST_AHEAD:
+            self._draw_ahead()
+            owed = [i for i, (anchored, _) in enumerate(self._ahead) if anchored]
         if owed:
             del self._ahead[owed[int(self._rng.integers(len(owed)))]]
         else:

@@ -24,6 +24,8 @@ def check_scores(values: Any, name: str, score_range: ScoreRange = (0.0, 1.0)) -
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} = {values!r}: expected numbers.") from None
+    if array.size == 1 and _is_good(array.item(), score_range):
+        return array  # as everything below says, without the price of numpy for one number
     good = (
         np.isfinite(array) if score_range is None else (array >= score_range[0]) & (array <= score_range[1])
     )  # NaN is not good
@@ -33,6 +35,10 @@ def check_scores(values: Any, name: str, score_range: ScoreRange = (0.0, 1.0)) -
         expected = "a finite score" + ("" if score_range is None else f" in [{score_range[0]}, {score_range[1]}]")
         raise InvalidInput(f"{where} = {float(array[index])!r}: expected {expected}.")
     return array
+
+
+def _is_good(score: float, score_range: ScoreRange) -> bool:
+    return math.isfinite(score) if score_range is None else score_range[0] <= score <= score_range[1]
 
 
 def check_range(score_range: Any) -> ScoreRange:

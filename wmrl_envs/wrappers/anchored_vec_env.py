@@ -201,8 +201,9 @@ class AnchoredVecEnv(VectorEnv):
         for transition in done.values():
             if transition.failed:
                 self._drop(transition.group)
-        groups = self._groups()  # before slots restart
-        for i in range(n):
+        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        groups = self._groups() if same_step else {}  # before slots restart
+        for i in range(n) if len(done) < n else ():
             if i not in done:
                 self._slots.groups[i] = self._book.start(i)
                 self._begin(i, None, infos, columns)
@@ -213,7 +214,7 @@ class AnchoredVecEnv(VectorEnv):
                 self._tell(infos, columns, i, transition)
                 continue
             self._end(i, transition)
-            if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            if not same_step:
                 self._tell(infos, columns, i, transition, self.counts)
                 continue
             self._tell(finals, final_columns, i, transition, self.counts)

@@ -34,7 +34,7 @@ class FlatInfos(VectorWrapper):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         *result, infos = self.env.step(actions)
-        return (*result, flat(infos))  # type: ignore[return-value]
+        return (*result, flat(infos))
 
 
 def flat(infos: dict[str, Any], prefix: str = "") -> dict[str, Any]:
