@@ -67,6 +67,7 @@ class ResearchAgent:
         installed: library -> version announced; None asks the sandbox's environment.
         hardware: announced.
         template_options: keywords of the chat template, such as `{"enable_thinking": False}`.
+        template: a template in place of the model's own: "chatml" (shipped; for Qwen and others of its kind) or a file.
 
     Attributes:
         one_row_per_turn: the template rewrites earlier turns, so each turn is a row of its own.
@@ -83,6 +84,7 @@ class ResearchAgent:
         installed: Mapping[str, str] | None = None,
         hardware: str = "CPU only",
         template_options: Mapping[str, Any] | None = None,
+        template: str | None = None,
     ):
         self.max_new_tokens = max_new_tokens
         self.stop_ids: tuple[int, ...] = ()
@@ -91,12 +93,13 @@ class ResearchAgent:
         self._observation_tokens, self._installed, self._hardware = observation_tokens, installed, hardware
         if tokenizer is None:
             return
-        self._chat = ChatFormat(tokenizer, template_options)
+        self._chat = ChatFormat(tokenizer, template_options, template)
         self.stop_ids, self.one_row_per_turn = self._chat.stop_ids, self._chat.rewrites
         if self.one_row_per_turn:
             log.warning(
                 "This chat template rewrites earlier turns, so a conversation cannot be continued token by token: every turn becomes a "
-                "row of its own. A template that keeps them (for Qwen3.5: enable_thinking=False in agent.options.template_options) trains faster."
+                "row of its own. A template that keeps them trains faster: agent.options.template=chatml for Qwen and others of its "
+                "kind, or a file of your own."
             )
 
     # -- the prompt --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 from wmrl_envs.engine import Prompt
 from wmrl_envs.errors import InvalidInput
+from wmrl_train.engines.template import template_of
 
 
 def encode(prompt: Prompt, tokenizer: Any, max_context: int) -> list[int]:
@@ -17,8 +18,7 @@ def encode(prompt: Prompt, tokenizer: Any, max_context: int) -> list[int]:
     if len(prompt) and isinstance(prompt[0], dict):
         if not getattr(tokenizer, "chat_template", None):
             raise InvalidInput("This tokenizer has no chat template, so it cannot encode messages; give token ids instead.")
-        encoded = tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True)
-        ids = list(encoded["input_ids"])
+        ids = template_of(tokenizer).ids(prompt)  # type: ignore[arg-type]
     else:
         ids = [int(i) for i in prompt]  # type: ignore[arg-type]
     if not ids:

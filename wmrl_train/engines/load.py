@@ -55,7 +55,7 @@ class FrozenBase:
 
 
 def merged_weights(model: Any) -> Iterator[tuple[str, Any]]:
-    """Named weights for an engine of its own; LoRA adapters are merged for the moment of the copy."""
+    """Named weights for an engine of its own. With LoRA each is a copy with the adapters merged in: whoever keeps it keeps that."""
     if not hasattr(model, "merge_adapter"):
         yield from ((name, p.detach()) for name, p in model.named_parameters())
         return
@@ -63,7 +63,7 @@ def merged_weights(model: Any) -> Iterator[tuple[str, Any]]:
     try:
         for name, p in model.get_base_model().named_parameters():
             if "lora_" not in name:
-                yield name.replace(".base_layer", ""), p.detach()
+                yield name.replace(".base_layer", ""), p.detach().clone()  # merging is undone in place
     finally:
         model.unmerge_adapter()
 

@@ -28,6 +28,10 @@ class _Transient(InfrastructureError):
     """Worth another attempt (no connection, a timeout, status 429 or 5xx, no JSON); an infrastructure failure once attempts are used up."""
 
 
+#: Sampling without filters. What is left out of a request is the model's own generation_config, which need not be neutral.
+_NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
 class OpenAIEngine:
     """Completions from a server.
 
@@ -60,6 +64,7 @@ class OpenAIEngine:
         self.model, self.tokenizer, self.version = model, tokenizer, 0
         self._url, self._key = checked_url(base_url, f"OpenAIEngine(base_url={base_url!r})", EXAMPLE), checked_key(api_key)
         self._timeout_s = timeout_s
+        self._extended = True  # until the server says that it does not know the keys of `_NEUTRAL`
         self._retry = server_retries(_Transient, attempts, max_wait_s, log)
         self.max_context = max_context or self._served_context()
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="openai-engine")
@@ -87,6 +92,8 @@ class OpenAIEngine:
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_new_tokens,
         }
+        if self._extended:
+            body |= _NEUTRAL
         if seed is not None:
             body["seed"] = int(seed) % 2**31  # servers take 32 bits
         if sampling.stop_ids:
@@ -133,6 +140,14 @@ class OpenAIEngine:
             return ask(self._url + path, json.dumps(body).encode(), headers=headers, timeout_s=self._timeout_s)
         except Refusal as refusal:
             detail = refusal.detail[:500]
+            if not refusal.worth_another_attempt and any(key in body and key in detail for key in _NEUTRAL):
+                log.warning(
+                    "The server at %s knows no %s: sampling is neutral only if it says so itself.",
+                    self._url,
+                    ", ".join(_NEUTRAL),
+                )
+                self._extended = False
+                return self._post(path, {key: value for key, value in body.items() if key not in _NEUTRAL})
             if refusal.worth_another_attempt:
                 raise _Transient(f"The server at {self._url} answered {refusal.status}: {detail}") from None
             hint = " (a shorter context_tokens or rollout.max_context may help)" if "context" in detail else ""

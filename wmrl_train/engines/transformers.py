@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from wmrl_envs.errors import InfrastructureError, InvalidInput
 from wmrl_train.agents.trie import Node, Trie, tail
 from wmrl_train.engines.encode import encode
 from wmrl_train.engines.models import check_model
+from wmrl_train.engines.template import template_of
 
 SHARE_FROM = 32  # a common beginning of fewer tokens is not worth a pass of its own
 COMPACT_BELOW = 0.75  # finished rows leave the batch once fewer than this share of its rows is still sampling
@@ -82,6 +84,9 @@ class TransformersEngine:
             one = None if sampling.seed is None else [sampling.seed] * len(prompts)
             seeds = one or [int(s) for s in self._seeds.integers(2**63, size=len(prompts))]
         ids = [encode(prompt, self.tokenizer, self.max_context) for prompt in prompts]
+        if not sampling.stop_ids:
+            talk = any(len(prompt) and isinstance(prompt[0], dict) for prompt in prompts)
+            sampling = replace(sampling, stop_ids=self._stops(talk))
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # little padding
         done: dict[int, Generation] = {}
         for start in range(0, len(order), self.batch_size):
@@ -115,7 +120,7 @@ class TransformersEngine:
         model, device = self.model.eval(), self.model.device
         budget = [min(sampling.max_new_tokens, self.max_context - len(p)) for p in prompts]
         uniform = torch.from_numpy(np.stack([np.random.default_rng(s).random(max(budget)) for s in seeds])).to(device)
-        stops = torch.tensor(sampling.stop_ids or self._default_stops(), dtype=torch.long, device=device)
+        stops = torch.tensor(sampling.stop_ids, dtype=torch.long, device=device)
 
         cache, logits, mask, position = self._prefill(prompts)
         rows = torch.arange(len(prompts), device=device)  # which sequence each row of the batch is
@@ -200,9 +205,12 @@ class TransformersEngine:
             cache.reorder_cache(expand)  # type: ignore[arg-type]
         return cache, logits[expand], mask[expand], positions[expand, -1]
 
-    def _default_stops(self) -> tuple[int, ...]:
-        eos = self.tokenizer.eos_token_id
-        return () if eos is None else (int(eos),)
+    def _stops(self, talk: bool) -> tuple[int, ...]:
+        """What ends a completion by default: for messages what ends an answer of the template, and the model's own ends."""
+        own = getattr(self.model.generation_config, "eos_token_id", None)
+        ends = [self.tokenizer.eos_token_id, *(own if isinstance(own, (list, tuple)) else [own])]
+        ends += template_of(self.tokenizer).stop_ids if talk else ()
+        return tuple(dict.fromkeys(int(i) for i in ends if i is not None))
 
     def _finish(
         self,

@@ -77,6 +77,20 @@ class Whole(torch.nn.Module):
         return compute(self.model, *arguments)
 
 
+def checkpoint_without_dropout(model: torch.nn.Module) -> None:
+    """Let the layers of an evaluating model recompute their activations, and nothing else of what training switches on.
+
+    transformers checkpoints a layer only while it is training, and a training model drops activations: the policy that is updated
+    would not be the one that sampled. So only the layers themselves are told, not what is in them, and what they drop is nothing.
+    """
+    for module in model.modules():
+        if getattr(module, "gradient_checkpointing", False):
+            module.training = True
+            for name, value in vars(module).items():
+                if "drop" in name and isinstance(value, float):
+                    setattr(module, name, 0.0)
+
+
 class Learner:
     """Owns the optimizer and the frozen reference policy.
 
@@ -141,7 +155,9 @@ class Learner:
         samples = [s for s in samples if s.row.n_sampled]
         if not samples:
             return {"tokens": 0.0}
-        self.model.train(self._gradient_checkpointing)
+        self.model.eval()
+        if self._gradient_checkpointing:
+            checkpoint_without_dropout(self.model)
         batches = [self._batch(chunk, samples) for chunk in self._micro_batches(samples)]
         old = [self._no_grad_logprobs(b) for b in batches] if config.epochs > 1 else [None] * len(batches)
         for group in self.optimizer.param_groups:

@@ -242,7 +242,7 @@ def chat_rows(messages: Sequence[Mapping[str, str]], chat: ChatFormat) -> list[R
             rows[-1].add(chat.encode(messages[:i]))
         else:
             rows[-1].add(chat.follow(rows[-1].ids, asked))
-        answer = chat.tokenizer(message["content"], add_special_tokens=False)["input_ids"]
+        answer = chat.template.plain(message["content"])
         rows[-1].add([*answer, chat.end_id], [0.0] * (len(answer) + 1))
         asked = []
     return rows
