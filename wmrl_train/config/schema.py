@@ -48,6 +48,8 @@ class TasksConfig(Section):
     source: Literal["builtin", "mledojo", "dsbench"] | None = None
     """Take only the tasks of a split that come from here."""
     data_dir: str | None = None
+    too_long: Literal["refuse", "skip"] = "refuse"
+    """Tasks whose first prompt does not fit the context: the run does not start, or leaves them out."""
     scaffold: Literal["sklearn"] | None = None
     """"sklearn": a prelude loads and splits the columns, for small policies. null: whole scripts, as in the paper."""
     max_rows: int | None = Field(default=None, ge=10)
@@ -86,7 +88,8 @@ class ExecutionConfig(Section):
 class LoraConfig(Section):
     r: int = Field(default=32, ge=1)
     alpha: int = Field(default=64, ge=1)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
+    dropout: float = Field(default=0.0, ge=0, le=0)
+    """Always 0: dropout would train another policy than the one that sampled, so it is refused."""
     target_modules: str | list[str] = "all-linear"
 
 
@@ -225,6 +228,8 @@ class OptimConfig(Section):
     entropy_coef: float = Field(default=0.002, ge=0)
     epochs: int = Field(default=1, ge=1)
     """Passes over a step's rollouts; with 1 the ratio is exactly 1."""
+    mismatch_alarm: float | None = Field(default=0.05, gt=0)
+    """KL divergence a token between sampler and learner, nats, above which a step warns; null: never."""
     is_cap: float = Field(default=2.0, ge=1)
     """Cap of the truncated importance weight learner / sampler."""
     tokens_per_micro_batch: int = Field(default=16384, ge=64)

@@ -14,6 +14,7 @@ import os
 import random
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -66,6 +67,12 @@ def save(
         CheckpointError: no space, no permission: nothing of this checkpoint is left behind, the older ones are intact.
     """
     final, partial = directory / f"step-{step:06d}", directory / f".saving-{step:06d}"
+    bad = _not_finite(model.named_parameters()) if isinstance(model, torch.nn.Module) else None
+    if bad is not None:
+        raise CheckpointError(
+            f"The checkpoint of step {step} was not written: {bad} holds numbers that are not finite. The one before it is good; go on "
+            "from there with a lower learning rate."
+        )
     try:
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "policy").mkdir(parents=True)
@@ -99,6 +106,11 @@ def save(
     for old in checkpoints(directory)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return final
+
+
+def _not_finite(tensors: Iterable[tuple[str, Any]]) -> str | None:
+    """The first tensor with NaN or an infinite number in it."""
+    return next((name for name, t in tensors if t.is_floating_point() and not bool(torch.isfinite(t).all())), None)
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -166,6 +178,11 @@ def load_weights(checkpoint: Checkpoint, model: Any) -> None:
     weights: dict[str, Any] = {}
     for file in sorted(folder.glob("*.safetensors")):
         weights |= load_file(file)
+    bad = _not_finite(weights.items())
+    if bad is not None:
+        raise InvalidInput(
+            f"{folder}: {bad} holds numbers that are not finite; remove this checkpoint and resume from the one before it."
+        )
     result = model.load_state_dict(weights, strict=False)
     tied = set(getattr(model, "all_tied_weights_keys", None) or getattr(model, "_tied_weights_keys", None) or ())
     missing = [key for key in result.missing_keys if key not in tied]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from wmrl_envs.correction import AnchorSchedule, Corrector
 from wmrl_envs.correction.audit import Action
@@ -25,6 +26,18 @@ class Alarm:
         self._episodes = config.rollout.groups * config.rollout.group_size
         self.acts = self.mode == "act"
         self._said: Action = "none"
+        self._mismatch = config.optim.mismatch_alarm
+
+    def mismatch(self, learned: Mapping[str, float]) -> None:
+        """Say once when what samples is no longer the policy that learns."""
+        found = learned.get("mismatch_kl", 0.0)
+        if self._mismatch is not None and found > self._mismatch:
+            log.warning(
+                "policy/mismatch_kl is %.3g, above optim.mismatch_alarm=%.3g: the sampler's log-probabilities are not the learner's. "
+                "Look at policy.dtype and policy.engine, or at anchors.lag; importance weights (optim.is_cap) make up for a part of it.",
+                found, self._mismatch,
+            )  # fmt: skip
+            self._mismatch = None
 
     def freezes(self, action: Action) -> bool:
         """Whether predicted groups are left out of the update."""

@@ -32,6 +32,7 @@ from wmrl_train.episodes.roller import Roller
 from wmrl_train.learn.learner import Learner
 from wmrl_train.learn.ranks import Ranks
 from wmrl_train.training.parts import Parts
+from wmrl_train.training.tryout import try_out_text
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,10 @@ def text_parts(
 
         return ShardedLearner.from_config(model, config, ranks=ranks)
 
-    return Parts(model, tokenizer, engine, world_model, tasks, make_roller, make_learner, **more)
+    def try_out(trainer: Any) -> None:
+        try_out_text(trainer.config, engine, agent, make_env, tasks)(trainer)
+
+    return Parts(model, tokenizer, engine, world_model, tasks, make_roller, make_learner, try_out=try_out, **more)
 
 
 def follow(config: Config, ranks: Ranks) -> None:

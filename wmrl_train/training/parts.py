@@ -96,6 +96,7 @@ class Parts:
         make_roller: (configuration, corrector of the predictions) -> roller.
         make_learner: (policy, configuration) -> learner, of this process alone or one that other processes follow.
         evaluate: (step) -> JSON-able results of really executing samples, or None.
+        try_out: called with the trainer before its first step; raises what would go wrong later.
         close: called at the end, last one first.
     """
 
@@ -107,4 +108,5 @@ class Parts:
     make_roller: Callable[[Config, Corrector], Roller]
     make_learner: Callable[[Any, Config], Learner]
     evaluate: Callable[[int], dict[str, Any]] | None = None
+    try_out: Callable[[Any], None] | None = None
     close: list[Callable[[], None]] = field(default_factory=list)

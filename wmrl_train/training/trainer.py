@@ -26,6 +26,7 @@ from wmrl_train.config import Config
 from wmrl_train.engines.load import hand_over
 from wmrl_train.episodes.records import Group, GroupPlan
 from wmrl_train.episodes.seeds import seed_of
+from wmrl_train.learn.guard import NonFiniteLoss
 from wmrl_train.run import checkpoint, metrics
 from wmrl_train.run.interrupt import Interrupts
 from wmrl_train.run.progress import Progress
@@ -110,6 +111,8 @@ class Trainer:
         steps = self.config.train.steps
         try:
             with self._interrupts.caught():
+                if self.step == 0 and self.parts.try_out is not None:
+                    self.parts.try_out(self)
                 if self._due():
                     self._evaluate()
                 while self.step < steps:
@@ -130,6 +133,11 @@ class Trainer:
                         raise KeyboardInterrupt
         except KeyboardInterrupt:
             self._save_interrupted()
+        except NonFiniteLoss:  # the weights may be between two epochs: the last checkpoint stays the last
+            raise
+        except WmrlError:
+            self._keep()
+            raise
         evaluations = self.evaluations()
         return {"before": evaluations.get(0), "after": evaluations.get(steps), "ledger": self.ledger.as_dict()}
 
@@ -143,6 +151,7 @@ class Trainer:
         learn_began, cpu = time.perf_counter(), time.process_time()
         with self._learn_undisturbed():
             learned = self.learner.update(samples(kept, advantages))
+            self.alarm.mismatch(learned)
             hand_over(self.parts.model, self.parts.engine)
             learn_s, learn_cpu_s = time.perf_counter() - learn_began, time.process_time() - cpu
             self._observe(kept)
@@ -333,16 +342,22 @@ class Trainer:
         with self._interrupts.held(), self.roller.generation.exclusive():
             yield
 
-    def _save_interrupted(self) -> None:
-        where = self.run_dir.path
+    def _keep(self) -> None:
+        """Save the last finished step, unless it is saved."""
         if self.step == 0:
-            raise Interrupted(f"Interrupted before the first step was finished; nothing to save in {where}.")
+            return
         if self.step == self._before_step[0]:
             self.schedule.load_state_dict(self._before_step[1])  # the unfinished step never happened
             self.pending = self._before_step[2]
         saved = {path.name for path in checkpoint.checkpoints(self.run_dir.checkpoints)}
         if f"step-{self.step:06d}" not in saved:
             self.save()
+
+    def _save_interrupted(self) -> None:
+        where = self.run_dir.path
+        if self.step == 0:
+            raise Interrupted(f"Interrupted before the first step was finished; nothing to save in {where}.")
+        self._keep()
         if self.step >= self.config.train.steps:
             if not self._due():
                 return

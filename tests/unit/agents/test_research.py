@@ -4,7 +4,7 @@ import pytest
 
 from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
-from wmrl_train.agents.chat import is_prefix_preserving
+from wmrl_train.agents.chat import ChatFormat
 from wmrl_train.agents.research import SEGMENTS, ResearchAgent
 
 CONTEXT = TaskContext("titanic", timeout_s=60)
@@ -42,15 +42,14 @@ def test_a_conversation_by_ids_is_the_template_of_its_messages(agent, tiny):
         {"role": "assistant", "content": "print(1)"},
         {"role": "user", "content": "it ran"},
     ]
-    merged = [{"role": "user", "content": f"{messages[0]['content']}\n\n{messages[1]['content']}"}, *messages[2:]]
-    assert closed == tokenizer.apply_chat_template(merged, add_generation_prompt=True)["input_ids"]
+    assert closed == tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
 
 
 def test_a_template_that_rewrites_the_past_is_found_and_rendered_a_row_a_turn(tiny, caplog):
     tokenizer = copy.deepcopy(tiny[1])
-    assert is_prefix_preserving(tokenizer)
+    assert not ChatFormat(tokenizer).rewrites
     tokenizer.chat_template = DROPS_THINKING
-    assert not is_prefix_preserving(tokenizer)
+    assert ChatFormat(tokenizer).rewrites
     agent = ResearchAgent(tokenizer, installed={})
     assert agent.one_row_per_turn
     assert "rewrites earlier turns" in caplog.text

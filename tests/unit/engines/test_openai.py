@@ -43,7 +43,9 @@ class FakeServer:
                     self.wfile.write(status)
                     self.close_connection = True
                     return
-                if not isinstance(status, int):  # this as the body
+                if isinstance(status, tuple):  # a status with its body
+                    status, reply = status[0], status[1].encode()
+                elif not isinstance(status, int):  # this as the body
                     status, reply = 200, status if isinstance(status, str) else json.dumps(status)
                     reply = reply.encode()
                 self.send_response(status)
@@ -173,3 +175,18 @@ def test_vllm_names_its_extra_where_it_is_not_installed():
     except ImportError:
         with pytest.raises(MissingExtra, match=r"'\.\[vllm\]'"):
             make_engine("vllm", "m")
+
+
+def test_sampling_is_neutral_whatever_the_models_own_defaults_are(server):
+    engine(server).generate([[1, 2]], Sampling(1.0, 1.0, 8), [0])
+    _, body = server.requests[0]
+    assert (body["top_k"], body["min_p"], body["repetition_penalty"]) == (-1, 0.0, 1.0)
+
+
+def test_a_server_that_knows_no_such_keys_is_asked_without_them(server, caplog):
+    made = engine(server)
+    server.statuses = [(400, "Unrecognized request argument supplied: top_k")]
+    made.generate([[1, 2]], Sampling(1.0, 1.0, 8), [0])
+    made.generate([[1, 2]], Sampling(1.0, 1.0, 8), [0])
+    assert ["top_k" in body for _, body in server.requests] == [True, False, False]
+    assert "sampling is neutral only if it says so itself" in caplog.text

@@ -182,3 +182,32 @@ def test_micro_batches_hold_everything_within_the_budget():
     batches = micro_batches(lengths, list(range(8)), 20)
     assert sorted(i for b in batches for i in b) == list(range(8))
     assert all(len(b) == 1 or len(b) * max(lengths[i] for i in b) <= 20 for b in batches)
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_gradient_checkpointing_recomputes_layers_and_drops_nothing(lora):
+    """GPT-2 ships with dropout: with it the policy that is updated would not be the one that sampled."""
+    import peft
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from wmrl_train.episodes.records import Row
+
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=64)).eval()
+    if lora:
+        model = peft.get_peft_model(
+            model, peft.LoraConfig(r=4, lora_dropout=0.5, target_modules=["c_attn"], task_type="CAUSAL_LM")
+        )
+    learner = Learner(model, OptimConfig(lr=1e-6, kl_coef=0.0), gradient_checkpointing=True)
+    row = Row()
+    row.add([1, 2, 3])
+    row.add([4, 5], [0.0, 0.0])
+    ours = learner.logprobs(row).tolist()
+    row.logprobs[-2:] = ours
+    calls = []
+    inner = next(m for m in model.modules() if type(m).__name__ == "GPT2MLP")
+    inner.register_forward_pre_hook(lambda *_: calls.append(1))
+    found = learner.update([Sample(row, 1.0, 1.0, 2)])
+    assert found["mismatch_kl"] == pytest.approx(0.0, abs=1e-9)
+    assert found["importance"] == pytest.approx(1.0, abs=1e-5)
+    assert len(calls) == 2, "once forwards, once again for the gradient"
