@@ -14,7 +14,7 @@ WORKS = [
     "anchors.stratify=true", "correction.on_alarm=act", "correction.scale=std", "anchors.fraction=0.5", "anchors.min_groups=2", "rollout.groups=2",
     "rollout.group_size=4", "rollout.temperature=1.3", "rollout.retries=0", "eval.k=0", "eval.every=5", "eval.temperature=1.0",
     "eval.held_out=false", "optim.lr=1e-3", "optim.kl_coef=0.1", "optim.entropy_coef=0.1", "optim.epochs=4", "optim.clip_low=0.1",
-    "optim.clip_high=0.5", "optim.max_grad_norm=0.1", "optim.warmup_steps=3", "optim.weight_decay=0.1", "optim.loss=dr_grpo",
+    "optim.clip_high=0.5", "optim.mismatch_alarm=0.5", "optim.max_grad_norm=0.1", "optim.warmup_steps=3", "optim.weight_decay=0.1", "optim.loss=dr_grpo",
     "optim.is_cap=3", "optim.tokens_per_micro_batch=2048", "optim.offload=true", "optim.betas=[0.9,0.95]", "train.keep_checkpoints=5",
     "tracking.trackers=[tensorboard]", "run.threads=1", "libero.options={texture_size: 64}", "libero.task=[0, 8]",
 ]  # fmt: skip
