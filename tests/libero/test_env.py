@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 
 import gymnasium as gym
 import numpy as np
@@ -100,14 +99,6 @@ def test_seeds_draw_from_the_split_and_options_pick_any_state(env):
     assert env.reset(seed=0, options={"init_state": 42})[1]["wmrl"]["init_state"] == 42
     with pytest.raises(InvalidInput, match="init_state=50"):
         env.reset(options={"init_state": 50})
-
-
-def test_the_second_reset_of_a_state_is_quick(env):
-    env.reset(options={"init_state": 5})
-    env.step(actions(1)[0])
-    began = time.perf_counter()
-    env.reset(options={"init_state": 5})
-    assert time.perf_counter() - began < 0.5
 
 
 def test_time_limit_cuts_a_chunk_and_truncates(env):

@@ -51,6 +51,16 @@ def test_soft_resets_equal_hard_ones_and_our_steps_equal_upstream_steps_bit_by_b
         np.testing.assert_allclose(observation["proprioception"], eef, atol=5e-3)
 
 
+def test_the_second_reset_of_a_state_takes_no_step(simulator, task, monkeypatch):
+    steps, control = [], simulator._control_step
+    monkeypatch.setattr(simulator, "_control_step", lambda action: steps.append(action) or control(action))
+    state = catalog.initial_states(task)[31]
+    simulator.reset(state)
+    assert len(steps) == 10, "the scene settles"
+    simulator.reset(state)
+    assert len(steps) == 10
+
+
 def test_one_picture_a_chunk(simulator, task, monkeypatch):
     simulator.reset(catalog.initial_states(task)[0])
     drawn = []

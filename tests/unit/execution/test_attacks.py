@@ -6,7 +6,6 @@ The harness around each also checks that the host is untouched: processes, files
 import os
 import socket
 import tempfile
-import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -110,7 +109,7 @@ def test_attack(name, fixture, request, data_dir, monkeypatch):
     check_attack(name, request.getfixturevalue(fixture), data_dir, monkeypatch)
 
 
-def check_attack(name, box, data_dir, monkeypatch, slack_s=5):
+def check_attack(name, box, data_dir, monkeypatch):
     """Run one script in `box` and look at everything it could have touched."""
     monkeypatch.setenv("SECRET_KEY", "SECRET")
     answers = data_dir.parent / "answers"
@@ -125,13 +124,10 @@ def check_attack(name, box, data_dir, monkeypatch, slack_s=5):
     files = left_in_shared_folders()
     data = state_of(data_dir.parent)
     with listeners() as heard:
-        began = time.monotonic()
         run = box.run((ATTACKS / f"{name}.py").read_text(), data_dir, limits)
-        took = time.monotonic() - began
     assert run.status in statuses, run
     assert "ATTACK-OK" not in run.stdout + run.stderr, run
     assert words in run.stdout, run
-    assert took < timeout_s + slack_s
     assert not heard
     assert run.status is Status.OK or run.submission is None
     assert len(run.stdout) <= limits.output_bytes

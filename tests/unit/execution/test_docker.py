@@ -65,7 +65,7 @@ def docker_box(daemon, environment):
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_attack_in_a_container(name, docker_box, data_dir, monkeypatch):
-    check_attack(name, docker_box, data_dir, monkeypatch, slack_s=15)
+    check_attack(name, docker_box, data_dir, monkeypatch)
     ours = docker_box._client.containers.list(all=True, filters={"label": LABEL})
     assert not ours
 

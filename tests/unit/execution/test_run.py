@@ -31,8 +31,8 @@ def test_a_program_that_fits_a_model_is_ok_and_its_submission_is_read(box, data_
     assert run.submission.startswith(b"id,y\n0,")
     assert run.stdout.startswith("accuracy 0.")
     assert run.exit_code == 0
-    assert 0 < run.wall_s < 30
-    assert 0 < run.cpu_s < 30
+    assert run.wall_s > 0
+    assert run.cpu_s > 0
     assert 20 < run.peak_memory_mb < 1024
     assert run.tier in ("namespaces", "landlock")
 

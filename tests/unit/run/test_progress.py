@@ -159,17 +159,19 @@ def test_an_absent_tracker_names_its_extra(monkeypatch, tmp_path):
 
 
 def test_lane_clocks_separate_busy_from_work():
+    import threading
     import time
 
     together = Busy()
     lane = Lane("x", 4, together=together)
-    lane.map(lambda _: time.sleep(0.05), range(4))
+    all_at_once = threading.Barrier(4)
+    lane.map(lambda _: (all_at_once.wait(60), time.sleep(0.05)), range(4))
     lane.charge(1.5)
     taken, union = lane.take(), together.take()
     assert taken.calls == 4
     assert taken.work_s >= 0.2
     assert 0.05 <= taken.busy_s < taken.work_s
-    assert abs(union - taken.busy_s) < 0.02
+    assert 0.05 <= union < taken.work_s
     assert taken.cpu_s == 1.5
     assert lane.take().busy_s == 0
 
