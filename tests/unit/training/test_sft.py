@@ -97,8 +97,7 @@ def test_the_shipped_policy_learns_a_program(tmp_path):
 def test_a_conversation_is_the_templates_text_and_only_answers_are_learned(tiny):
     tokenizer = tiny[1]
     (row,) = chat_rows(TALK, ChatFormat(tokenizer))
-    asked = [{"role": "user", "content": "Be brief.\n\ntwo and two?"}, *TALK[2:]]
-    assert tokenizer.decode(row.ids) == tokenizer.apply_chat_template(asked, tokenize=False)
+    assert tokenizer.decode(row.ids) == tokenizer.apply_chat_template(TALK, tokenize=False)
     learned = [i for i, s in zip(row.ids, row.sampled, strict=True) if s]
     assert tokenizer.decode(learned) == "4<end>6, I think<end>"
 
