@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
 
@@ -14,6 +15,22 @@ def clean(text: str) -> str:
     'a?b'
     """
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def visible(text: object) -> str:
+    r"""`text` as a terminal may show it: control and format characters become escapes, but for newlines and tabs.
+
+    >>> visible("\x1b[2Jred \u202e\ud800\tend")
+    '\\x1b[2Jred \\u202e\\ud800\tend'
+    """
+    shown = str(text)
+    if shown.isprintable():
+        return shown
+    return "".join(c if c in "\n\t" or c.isprintable() or unicodedata.category(c) == "Zs" else _escaped(c) for c in shown)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def cut_middle(text: str, max_characters: int) -> str:

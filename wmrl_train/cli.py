@@ -9,10 +9,10 @@ import sys
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from wmrl_envs.errors import InvalidInput, MissingExtra, WmrlError
+from wmrl_train.run.terminal import Terminal
 
 _EXTRA_OF = dict.fromkeys(
     ("torch", "transformers", "accelerate", "peft", "safetensors", "gguf", "matplotlib", "jinja2"), "train"
@@ -81,7 +81,7 @@ def _named(error: OSError) -> str:
 
 
 def _refuse(error: WmrlError) -> NoReturn:
-    Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", markup=True, highlight=False, soft_wrap=True)
+    Terminal(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", markup=True, highlight=False, soft_wrap=True)
     sys.exit(2)
 
 

@@ -23,12 +23,11 @@ def compare(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Compare runs or evaluations: the settings that differ, scores task by task with paired intervals, curves of runs."""
-    from rich.console import Console
-
     from wmrl_train.evaluation.compare.differences import compare as compared
     from wmrl_train.evaluation.compare.page import write_page
     from wmrl_train.evaluation.compare.show import show
     from wmrl_train.evaluation.compare.sides import read_sides, settings_that_differ
+    from wmrl_train.run.terminal import Terminal
 
     first, *others = sides = read_sides(folders)
     comparisons = [compared(first, other) for other in others]
@@ -36,6 +35,6 @@ def compare(
         differ = {key: dict(zip((s.name for s in sides), values, strict=True)) for key, values in settings_that_differ(sides)}
         sys.stdout.write(json.dumps({"settings": differ, "comparisons": [c.as_dict() for c in comparisons]}) + "\n")
     else:
-        show(Console(width=None if sys.stdout.isatty() else 140), sides, comparisons)
+        show(Terminal(width=None if sys.stdout.isatty() else 140), sides, comparisons)
     if page is not None:
         typer.echo(write_page(page, sides, comparisons), err=json_)

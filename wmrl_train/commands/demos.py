@@ -34,13 +34,12 @@ def demos(
     seed: Annotated[int, typer.Option(min=0, help="Of initial states and noise.")] = 0,
 ) -> None:
     """Record scripted demonstrations of LIBERO tasks (or convert files) into a LeRobot dataset."""
-    from rich.console import Console
-
     from wmrl_envs.envs.libero_long import check_orientation
     from wmrl_train.agents.vla.data.demonstrations import load_demonstrations
     from wmrl_train.agents.vla.data.lerobot import LeRobotWriter
+    from wmrl_train.run.terminal import Terminal
 
-    console = Console()
+    console = Terminal()
     turned = check_orientation(orientation)
     with LeRobotWriter(out) as writer:
         if source:

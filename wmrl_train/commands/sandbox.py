@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from wmrl_envs import paths
 from wmrl_envs.errors import WmrlError, install_hint
+from wmrl_train.run.terminal import Terminal
 
 _EXTRAS = {
     "train": (
@@ -53,7 +53,7 @@ def build(
     environment = build_environment(name, requirements, force=force)
     if name == "default":
         load_index()  # what the static world model looks up; cached, so that no run pays for it
-    Console().print(
+    Terminal().print(
         f"sandbox environment {environment.root}: {len(environment.packages)} packages, lock {environment.digest[:12]}"
     )
 
@@ -68,7 +68,7 @@ def check(
     from wmrl_envs.execution.environment import load_environment
     from wmrl_envs.execution.selftest import tier_report
 
-    console = Console(soft_wrap=True)
+    console = Terminal(soft_wrap=True)
     environment = load_environment(name)
     console.print(f"environment {environment.root}: Python {environment.python_version}, lock {environment.digest[:12]}")
     for tier, failures in tier_report(environment, fresh=True).items():
@@ -82,7 +82,7 @@ def check(
 
 def doctor() -> None:
     """Say what works on this machine, and what to do about what does not."""
-    console = Console(soft_wrap=True)
+    console = Terminal(soft_wrap=True)
     for line in (*_machine_lines(), _torch_line(), *_sandbox_lines(), _docker_line(), *_extra_lines(), *_libero_lines()):
         console.print(line, highlight=False)
 
@@ -130,7 +130,7 @@ def _torch_line() -> str:
 
 def _sandbox_lines() -> list[str]:
     from wmrl_envs.execution.environment import load_environment
-    from wmrl_envs.execution.selftest import choose_tier, tier_report
+    from wmrl_envs.execution.selftest import choose_tier, memory_words, tier_report
 
     try:
         environment = load_environment()
@@ -138,6 +138,7 @@ def _sandbox_lines() -> list[str]:
         return [f"sandbox environment: [yellow]{escape(str(error))}[/]"]
     lines = [f"sandbox environment: [green]built[/], Python {environment.python_version}, {', '.join(environment.packages)}"]
     lines += [f"isolation by {tier}: {_verdict(failures)}" for tier, failures in tier_report(environment).items()]
+    lines.append(f"memory of a program is limited by {escape(memory_words())}")
     try:
         lines.append(f"untrusted code runs in: [green]{choose_tier(environment)}[/]")
     except WmrlError as error:

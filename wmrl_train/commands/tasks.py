@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from wmrl_envs.errors import DataNotBuilt, InvalidInput
+from wmrl_train.run.terminal import Terminal
 
 tasks = typer.Typer(name="tasks", help="Competitions: list them, show one, prepare their data.", no_args_is_help=True)
 
@@ -73,7 +73,7 @@ def list_tasks(
             str(r["direction"]),
             "yes" if r["prepared"] else "-",
         )
-    console = Console(width=None if sys.stdout.isatty() else 200)  # a pipe has no width, and a cut name is of no use
+    console = Terminal(width=None if sys.stdout.isatty() else 200)  # a pipe has no width, and a cut name is of no use
     console.print(table)
     console.print(f"{len(rows)} competitions, {sum(bool(r['prepared']) for r in rows)} prepared")
 
@@ -98,10 +98,11 @@ def show(
     """Show the facts of one competition and, if its data is here, its files and boards."""
     from wmrl_envs.tasks import load_competition, task_context
     from wmrl_envs.tasks.catalog import facts
+    from wmrl_envs.text import visible
 
     f = facts(slug)
     if overview:
-        typer.echo(task_context(load_competition(slug, data_dir)).overview)
+        typer.echo(visible(task_context(load_competition(slug, data_dir)).overview))
         return
     info: dict[str, Any] = {
         "slug": f.slug,
@@ -136,7 +137,7 @@ def show(
     for key, value in info.items():
         if value not in (None, {}, []):
             table.add_row(key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
-    Console().print(table)
+    Terminal().print(table)
 
 
 @tasks.command("prepare")
@@ -150,7 +151,7 @@ def prepare(
     as_json: Json = False,
 ) -> None:
     """Prepare the data of competitions. Safe to interrupt and repeat."""
-    console = Console()
+    console = Terminal()
     if source == "builtin":
         from wmrl_envs.tasks.builtin import prepare as build
 

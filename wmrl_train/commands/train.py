@@ -39,6 +39,9 @@ def train(
         bool, typer.Option("--dry-run", help="Print the resolved configuration, memory and cost; run nothing.")
     ] = False,
     run_dir: Annotated[Path | None, typer.Option(help="Directory of the run (default: <run.dir>/<run.name>).")] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="With --resume: the run's config.yaml may lower isolation and name what is started.")
+    ] = False,
     like: Annotated[Path | None, typer.Option(help="With --dry-run: a run whose measured times the estimate uses.")] = None,
 ) -> None:
     """Train an agent with GRPO on executed and predicted rewards."""
@@ -54,8 +57,10 @@ def train(
     if run_dir is not None:
         given += _at(run_dir, "--run-dir")
     changed: Changes = {}
+    if trust and not resume:
+        raise InvalidInput("--trust is about the config.yaml of a run that goes on: add --resume, or leave it out.")
     if resume:
-        resolved, changed = _stored_config(config, given, run_dir)
+        resolved, changed = _stored_config(config, given, run_dir, trust)
     else:
         resolved = load_config(config or "laptop", given)
     if resolved.agent.name == "vla":
@@ -84,7 +89,9 @@ def fetch(
     typer.echo(fetch_model(name))
 
 
-def _stored_config(source: str | None, overrides: list[str], run_dir: Path | None) -> tuple[Config, Changes]:
+def _stored_config(
+    source: str | None, overrides: list[str], run_dir: Path | None, trust: bool = False
+) -> tuple[Config, Changes]:
     """The configuration a run was started with, under what a file and the overrides say now, and what they change.
 
     Raises:
@@ -93,10 +100,13 @@ def _stored_config(source: str | None, overrides: list[str], run_dir: Path | Non
     from wmrl_envs.errors import InvalidInput
     from wmrl_train.config import load_config
     from wmrl_train.run.changes import allowed, changes
+    from wmrl_train.run.rundir import RunDirectory
+    from wmrl_train.run.trust import check as check_trust
 
     directory = run_dir or load_config(source or "laptop", overrides).run_dir
     if not (directory / "config.yaml").is_file():
         raise InvalidInput(f"{directory} holds no run to resume: start it without --resume, or name it with --run-dir.")
+    RunDirectory(directory).check()
     try:
         stored = load_config(directory / "config.yaml")
     except InvalidInput as error:
@@ -105,8 +115,17 @@ def _stored_config(source: str | None, overrides: list[str], run_dir: Path | Non
         ) from None
     kept = [o for o in overrides if not o.startswith(("run.dir=", "run.name="))]
     own = [] if source is None else _own_settings(Path(source))
+    check_trust(stored, [*_dotted(own), *kept], directory / "config.yaml", trust)
     resolved = load_config(directory / "config.yaml", [*own, *kept, *_at(directory, "run.dir and run.name")])
     return resolved, allowed(changes(stored, resolved), directory)
+
+
+def _dotted(own: list[str]) -> list[str]:
+    """Overrides of whole sections as one for each setting, so that naming a section is not naming all there is in it."""
+    from wmrl_train.run.changes import flat
+
+    sections = {section: json.loads(value) for section, _, value in (o.partition("=") for o in own)}
+    return [f"{key}=" for key in flat(sections)]
 
 
 def _own_settings(file: Path) -> list[str]:
@@ -135,12 +154,10 @@ def _at(directory: Path, option: str) -> list[str]:
 
 
 def _run(config: Config, resume: bool, again: bool, changed: Changes) -> None:
-    from rich.console import Console
-    from rich.logging import RichHandler
-
     from wmrl_envs.errors import InvalidInput
     from wmrl_train.learn.ranks import Ranks
     from wmrl_train.run.rundir import RunDirectory
+    from wmrl_train.run.terminal import Terminal, log_warnings
 
     ranks = Ranks.from_torchrun(config.policy.device)
     if ranks.rank > 0:
@@ -148,8 +165,8 @@ def _run(config: Config, resume: bool, again: bool, changed: Changes) -> None:
 
         follow(config, ranks)
         return
-    console = Console(stderr=True)
-    logging.basicConfig(level=logging.WARNING, handlers=[RichHandler(console=console, show_path=False)], format="%(message)s")
+    console = Terminal(stderr=True)
+    log_warnings(console)
     run = RunDirectory(config.run_dir)
     if again:
         aside = run.set_aside()
@@ -170,20 +187,19 @@ def _run(config: Config, resume: bool, again: bool, changed: Changes) -> None:
 
 
 def _train(config: Config, run: RunDirectory, resume: bool, console: object, ranks: Ranks, changed: Changes) -> None:
-    from rich.console import Console
-
     from wmrl_train.run import checkpoint
     from wmrl_train.run.changes import LOG, sentence
     from wmrl_train.run.interrupt import Interrupts
     from wmrl_train.run.progress import Progress, final_table
     from wmrl_train.run.repeatable import repeatable
     from wmrl_train.run.report import write_report
+    from wmrl_train.run.terminal import Terminal
     from wmrl_train.training.trainer import Interrupted, Trainer, check_own
 
     saved = checkpoint.latest(run.checkpoints) if resume else None
     if saved is not None:
         check_own(saved)
-    out = Console(width=None if sys.stdout.isatty() else 140)
+    out = Terminal(width=None if sys.stdout.isatty() else 140)
     if saved is not None and saved.step >= config.train.steps and _evaluated(run, config, saved.step):
         out.print(
             f"This run is finished: {saved.step} of {config.train.steps} steps; set train.steps higher to go on.",

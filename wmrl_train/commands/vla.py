@@ -41,13 +41,13 @@ def train_vq(
 
     import numpy as np
     import torch
-    from rich.console import Console
 
     from wmrl_envs.errors import InvalidInput
     from wmrl_train.agents.vla.actions import ActionNormalizer
     from wmrl_train.agents.vla.data.demonstrations import action_statistics, load_demonstrations
     from wmrl_train.agents.vla.vq import VQConfig, fit
     from wmrl_train.run.outputs import require_file
+    from wmrl_train.run.terminal import Terminal
 
     config = VQConfig(horizon=horizon, groups=groups, codes=codes, latent=latent)
     if out.suffix != ".safetensors":
@@ -63,7 +63,7 @@ def train_vq(
     out.with_name("dataset_statistics.json").write_text(json.dumps({"demonstrations": {"action": statistics}}, indent=2))
     x = torch.from_numpy(chunks)
     error = (model.decode(model.encode(x)) - x).abs().mean().item()
-    Console().print(f"wrote {out}: mean absolute error {error:.4f} of normalised actions on {len(chunks)} chunks")
+    Terminal().print(f"wrote {out}: mean absolute error {error:.4f} of normalised actions on {len(chunks)} chunks")
 
 
 def sft(
@@ -130,12 +130,12 @@ def sft(
 
 def _sft_language(settings: dict[str, Any], out: Path, resume: bool) -> None:
     from pydantic import ValidationError
-    from rich.console import Console
 
     from wmrl_envs.errors import InvalidInput
+    from wmrl_train.run.terminal import Terminal
     from wmrl_train.training import sft
 
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     try:
         config = sft.SftConfig(**settings)
     except ValidationError as error:
@@ -155,16 +155,15 @@ def _sft_vla(
     folder: RunDirectory, data: list[Path], init: Path | None, steps: int, batch: int, lr: float, vq_steps: int, orientation: str,
     convert: bool, seed: int, save_every: int, resume: bool,
 ) -> None:  # fmt: skip
-    from rich.console import Console
-
     from wmrl_envs.envs.libero_long import check_orientation
     from wmrl_envs.errors import InvalidInput
     from wmrl_train.agents.vla.data.demonstrations import load_demonstrations
     from wmrl_train.agents.vla.imitate import new_policy, train
     from wmrl_train.agents.vla.policy import VLAPolicy
     from wmrl_train.run.fitting import Fitting
+    from wmrl_train.run.terminal import Terminal
 
-    console = Console()
+    console = Terminal()
     turned = check_orientation(orientation)
     for path in data:
         if path.suffix in (".jsonl", ".json"):

@@ -20,10 +20,10 @@ def warm_start_command(
     threads: Annotated[int, typer.Option(min=0, help="Torch threads; 0 leaves torch's own choice.")] = 0,
 ) -> None:
     """Train the small policy on programs of the grammar for the built-in training tasks (about 5 minutes on 2 cores)."""
-    from rich.console import Console
     from rich.progress import Progress
 
     from wmrl_train.agents.brief import training_briefs
+    from wmrl_train.run.terminal import Terminal
     from wmrl_train.warm_start.build import WarmStartConfig, check_writable, warm_start
 
     config = WarmStartConfig(steps=steps, seed=seed)
@@ -33,7 +33,7 @@ def warm_start_command(
         import torch
 
         torch.set_num_threads(threads)
-    console = Console()
+    console = Terminal()
     with Progress(console=console) as bar:
         task = bar.add_task("warm start", total=steps)
 

@@ -21,6 +21,7 @@ from wmrl_train.evaluation import folder as folders
 from wmrl_train.evaluation.folder import evaluation_folder, progress
 from wmrl_train.evaluation.programs import EvalResult, evaluate
 from wmrl_train.evaluation.table import Row, Table
+from wmrl_train.run.terminal import Terminal
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def run(settings: Settings, *, k: int, out: Path | None, workers: int | None, as
         out: folder of the results; None: one named after agent and tasks.
         workers: programs executed at a time. as_json: print JSON instead of a table.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     _check(settings, k, workers)
     tasks, missing = choose_tasks(settings.tasks, settings.env.get("data_dir"))
     if missing:
@@ -172,7 +173,7 @@ def show(result: EvalResult, report: dict[str, Any], as_json: bool, title: str, 
     if as_json:
         sys.stdout.write(json.dumps(report) + "\n")
         return
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Terminal(width=None if sys.stdout.isatty() else 140)
     console.print(rich_table(result.table, title, k, console.width))
     if result.relative_gap is not None:
         console.print(f"relative performance gap: {result.relative_gap:.3f}")

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from wmrl_envs.envs.libero import catalog
@@ -24,6 +23,7 @@ from wmrl_train.evaluation.folder import Folder, evaluation_folder, progress
 from wmrl_train.evaluation.policies import CallableRobot
 from wmrl_train.evaluation.rates import RobotReport, summarize
 from wmrl_train.evaluation.robots import Pictures, RobotStart, evaluate_robot, save_gif
+from wmrl_train.run.terminal import Terminal
 
 MOST_SIMULATORS = 4  # at once where nobody says how many: each takes about a gigabyte
 
@@ -94,7 +94,7 @@ def run(settings: RobotEval, *, out: Path | None, execute_horizon: int | None, d
     if as_json:
         sys.stdout.write(json.dumps(report.as_dict()) + "\n")
         return report
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Terminal(width=None if sys.stdout.isatty() else 140)
     console.print(table(report))
     for name, rate in report.rates.items():
         console.print(f"{name}: {rate}", highlight=False)
@@ -138,7 +138,7 @@ def evaluate(policy: Acts, settings: RobotEval, path: Path) -> RobotReport:
     Raises:
         InvalidInput: the folder is in use or holds another evaluation. InfrastructureError: not one episode was scored.
     """
-    console, began = Console(stderr=True), time.perf_counter()
+    console, began = Terminal(stderr=True), time.perf_counter()
     with evaluation_folder(path, settings.fixed(), console) as folder:
         chosen = [catalog.find_task(wanted, settings.suite) for wanted in settings.tasks]
         tasks = {task.name: (task, catalog.start_states(task, settings.init_states).indices) for task in chosen}

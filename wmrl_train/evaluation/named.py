@@ -65,7 +65,7 @@ def function_of(path: str) -> Callable[..., Any]:
     A class stands for an object of it, made without arguments.
     """
     if "" not in sys.path:
-        sys.path.insert(0, "")  # the user's own modules lie where the command is run
+        sys.path.append("")  # the user's own modules lie where the command is run, and hide none of the installed ones
     given, expected = f"--agent 'python:{path}'", "python:module:function"
     found = imported(path, given, expected)
     if isinstance(found, type):

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from wmrl_envs.envs.make import make_env
 from wmrl_envs.envs.mle_dojo import MLEDojoEnv
 from wmrl_envs.errors import InfrastructureError, InvalidInput
@@ -23,6 +21,7 @@ from wmrl_train.evaluation import eval_programs
 from wmrl_train.evaluation.eval_programs import Settings
 from wmrl_train.evaluation.folder import EPISODES, SETTINGS, read_episodes, read_settings
 from wmrl_train.evaluation.programs import EvalResult
+from wmrl_train.run.terminal import Terminal
 
 RESCORED = "rescored.jsonl"
 _STATUS = {status.value for status in ExecutionStatus}
@@ -57,7 +56,7 @@ def run(folder: Path, *, data_dir: Path | None = None, as_json: bool = False) ->
         "avg_before": result.before.table.as_dict()["overall"]["avg"],
     }
     eval_programs.show(result.after, report, as_json, f"{folder}, graded again", k)
-    Console(stderr=True).print(
+    Terminal(stderr=True).print(
         f"{result.regraded} submissions graded again, {result.changed} changed, {result.kept} not stored; written to {folder / RESCORED}"
     )
     return result

@@ -58,8 +58,9 @@ def _replace(path: Path, text: str) -> None:
 
 def show(reports: Mapping[str, Mapping[str, Any]], folder: Path, notes: Sequence[str] = ()) -> None:
     """The main figures as a table on the terminal."""
-    from rich.console import Console
     from rich.table import Table
+
+    from wmrl_train.run.terminal import Terminal
 
     columns = list(_measurements(reports))
     table = Table(title="fidelity", caption=f"pairwise accuracy published elsewhere: {PUBLISHED}")
@@ -68,7 +69,7 @@ def show(reports: Mapping[str, Mapping[str, Any]], folder: Path, notes: Sequence
         table.add_column(name, justify="right")
     for key, label, form in ROWS:
         table.add_row(label, *(_number(m.get(key), form) for _, m in columns))
-    console = Console()
+    console = Terminal()
     console.print(table)
     for name, figures in columns:
         if figures.get("by_rule"):

@@ -31,7 +31,7 @@ def changes(old: Config, new: Config) -> Changes:
     >>> changes(load_config("laptop"), load_config("laptop", ["optim.lr=0.1", "train.steps=5"]))
     {'train.steps': (60, 5), 'optim.lr': (0.001, 0.1)}
     """
-    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
+    before, after = flat(old.model_dump(mode="json")), flat(new.model_dump(mode="json"))
     keys = [*after, *(key for key in before if key not in after)]
     return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
 
@@ -66,12 +66,13 @@ def _text(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings of nested sections by dotted key."""
+    found: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{name}.")
+            found |= flat(value, f"{name}.")
         else:
-            flat[name] = None if isinstance(value, Mapping) else value
-    return flat
+            found[name] = None if isinstance(value, Mapping) else value
+    return found

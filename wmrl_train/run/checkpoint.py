@@ -16,6 +16,7 @@ import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -38,11 +39,18 @@ class CheckpointError(WmrlError, OSError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk: its step and what its `state.json` holds."""
+    """A checkpoint on disk: its step, what its `state.json` holds, and the files it names, which are as it says."""
 
     path: Path
     step: int
     state: dict[str, Any]
+    files: frozenset[str] = frozenset()
+
+    def file(self, name: str) -> Path:
+        """A file of it. Raises `InvalidInput` unless its own list names it: what lies beside is not loaded."""
+        if name not in self.files:
+            raise InvalidInput(f"{self.path} does not list {name}, so it was not saved with it: nothing is loaded from there.")
+        return self.path / name
 
 
 def save(
@@ -74,6 +82,8 @@ def save(
             "from there with a lower learning rate."
         )
     try:
+        if partial.is_symlink():
+            partial.unlink()
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "policy").mkdir(parents=True)
         model.save_pretrained(partial / "policy")
@@ -141,7 +151,8 @@ def latest(directory: Path) -> Checkpoint:
                     raise FileNotFoundError(f"{name} is missing")
                 if now[name] != digest:
                     raise ValueError(f"{name} is not as it was written")
-            return Checkpoint(path, int(envelope["step"]), _decode(envelope["state"]))
+            files = frozenset(envelope["digests"].keys() - {"state"})
+            return Checkpoint(path, int(envelope["step"]), _decode(envelope["state"]), files)
         except InvalidInput:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -173,11 +184,11 @@ def load_weights(checkpoint: Checkpoint, model: Any) -> None:
     if hasattr(model, "disable_adapter"):
         from peft import set_peft_model_state_dict
 
-        set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"))
+        set_peft_model_state_dict(model, load_file(checkpoint.file("policy/adapter_model.safetensors")))
         return
     weights: dict[str, Any] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        weights |= load_file(file)
+    for name in sorted(name for name in checkpoint.files if fnmatchcase(name, "policy/*.safetensors")):
+        weights |= load_file(checkpoint.file(name))
     bad = _not_finite(weights.items())
     if bad is not None:
         raise InvalidInput(
@@ -195,7 +206,7 @@ def load_weights(checkpoint: Checkpoint, model: Any) -> None:
 
 def load_optimizer(checkpoint: Checkpoint) -> dict[str, Any]:
     """The optimizer's state; also sets the random generators of Python, numpy and torch."""
-    data = torch.load(checkpoint.path / "optimizer.pt", weights_only=True, map_location="cpu")
+    data = torch.load(checkpoint.file("optimizer.pt"), weights_only=True, map_location="cpu")
     set_random_state(data["random"])
     return data["optimizer"]
 
@@ -226,10 +237,10 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 
 def _digests(directory: Path, encoded: Any) -> dict[str, str]:
-    """SHA-256 of the encoded state and of every file of a checkpoint but the one that holds these digests."""
+    """SHA-256 of the encoded state and of every file of a checkpoint but the one that holds these digests; a link is no file."""
     digests = {"state": hashlib.sha256(json.dumps(encoded).encode()).hexdigest()}
     for path in sorted(directory.rglob("*")):
-        if path.is_file() and path.name != "state.json":
+        if path.is_file() and not path.is_symlink() and path.name != "state.json":
             with path.open("rb") as file:
                 digests[path.relative_to(directory).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     return digests

@@ -15,6 +15,9 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from wmrl_envs.text import visible
+from wmrl_train.run.terminal import Terminal
+
 LANES = ("generate", "predict", "execute", "learn")
 _RECENT = 8  # steps in the table
 
@@ -77,12 +80,12 @@ class Progress:
     """
 
     def __init__(self, steps: int, name: str, console: Console | None = None):
-        self.console = console or Console(stderr=True)
+        self.console = console or Terminal(stderr=True)
         self._steps = steps
         self._live: Live | None = None
         roomy = self.console.width >= 72
         parts: list[str | ProgressColumn] = [
-            TextColumn(escape(name[:20])), BarColumn(bar_width=None if roomy else 8), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn(escape(visible(name[:20]))), BarColumn(bar_width=None if roomy else 8), MofNCompleteColumn(), TimeRemainingColumn(),
         ]  # fmt: skip
         if roomy:
             parts += [TextColumn("left")]
@@ -111,7 +114,7 @@ class Progress:
                 self.console.print(self._view())
 
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
+        self.console.print(visible(text), highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
 
     def step(self, step: int, values: Mapping[str, float]) -> None:
         """A finished step with its metrics."""
@@ -129,8 +132,9 @@ class Progress:
         for column in ("task", "reward %", "source", "status", "program"):
             table.add_column(column)
         for row in rows:
-            code = Syntax(str(row["code"])[:600], "python", word_wrap=True)
-            table.add_row(escape(row["task"]), _percent(row["reward"], sign=False), row["source"], str(row["status"]), code)
+            code = Syntax(visible(row["code"])[:600], "python", word_wrap=True)
+            task, source, status = (escape(visible(row[key])) for key in ("task", "source", "status"))
+            table.add_row(task, _percent(row["reward"], sign=False), source, status, code)
         self.console.print(table)
 
     def episode(self, done: int, total: int) -> None:

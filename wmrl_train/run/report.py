@@ -6,6 +6,7 @@ import base64
 import io
 import itertools
 import os
+import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,7 @@ def write_report(run: str | Path) -> Path:
     template = Environment(loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True).get_template(
         "report.html.j2"
     )
+    directory.check()
     config = load_config(directory.config_file)
     try:
         content = _content(directory, config)
@@ -64,9 +66,14 @@ def write_report(run: str | Path) -> Path:
         ) from error
     page = template.render(content)
     target = directory.path / "report.html"
-    partial = target.with_suffix(".tmp")
-    partial.write_text(page, encoding="utf-8")
-    os.replace(partial, target)
+    try:
+        descriptor, partial = tempfile.mkstemp(dir=directory.path, prefix=".report-")  # a new file: nothing lies in its place
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(page)
+        os.chmod(partial, 0o644)
+        os.replace(partial, target)
+    except OSError as error:
+        raise InvalidInput(f"{target} cannot be written ({error.strerror}): make room or the folder writable.") from None
     return target
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from filelock import FileLock, Timeout
 from wmrl_envs.errors import InvalidInput, WmrlError
 
 LOGS = ("rollouts.jsonl", "metrics.jsonl", "anchors.jsonl")
+_NAMES = (*LOGS, "settings.jsonl", "config.yaml", "report.html", ".lock", "checkpoints")
 
 
 class LogError(WmrlError, OSError):
@@ -52,8 +55,9 @@ class RunDirectory:
         """Make the directory and take its lock.
 
         Raises:
-            InvalidInput: in use by another process, not writable, or too little free space.
+            InvalidInput: in use by another process, not writable, too little free space, or with links in it (`check`).
         """
+        self.check()
         self._made = [folder for folder in (self.checkpoints, *self.checkpoints.parents) if not folder.exists()][::-1]
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -76,6 +80,18 @@ class RunDirectory:
                 "free some space, choose another run.dir, or lower the limit."
             )
 
+    def check(self) -> None:
+        """A folder of a run may be from elsewhere: what a link in it points at is neither read nor written.
+
+        Raises:
+            InvalidInput: one of its files or folders is a symbolic link.
+        """
+        for path in [self.path / name for name in _NAMES] + sorted(self.checkpoints.glob("[.s]*")):
+            if path.is_symlink():
+                raise InvalidInput(
+                    f"{path} is a symbolic link, and no link in the folder of a run is followed: put the file itself in its place, or remove it."
+                )
+
     def release(self) -> None:
         """Give the lock back; folders of a run that was refused before anything was written are removed again."""
         if self._lock is None:
@@ -97,7 +113,7 @@ class RunDirectory:
         """
         line = json.dumps(_plain(record), allow_nan=False) + "\n"
         try:
-            with (self.path / log).open("a", encoding="utf-8") as file:
+            with open(_opened(self.path / log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a", encoding="utf-8") as file:
                 file.write(line)
         except OSError as error:
             raise LogError(
@@ -111,10 +127,10 @@ class RunDirectory:
             InvalidInput: another line is no JSON object (the message says which), or the log is no file.
         """
         path = self.path / log
-        if not path.exists():
-            return
         try:
-            file = path.open("rb")  # bytes: a line that is no UTF-8 is found with its number
+            file = open(_opened(path, os.O_RDONLY), "rb")  # noqa: SIM115 - bytes: a line that is no UTF-8 is found with its number
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read ({error.strerror}): expected the log of a run.") from None
         with file:
@@ -128,10 +144,12 @@ class RunDirectory:
 
     def truncate(self, sizes: Mapping[str, int]) -> None:
         """Cut the logs back to a checkpoint, so that a resumed run repeats no line."""
+        self.check()
         for log in LOGS:
             path = self.path / log
-            if path.exists() and path.stat().st_size > sizes.get(log, 0):
-                os.truncate(path, sizes.get(log, 0))
+            with contextlib.suppress(FileNotFoundError), open(_opened(path, os.O_WRONLY), "ab") as file:
+                if os.fstat(file.fileno()).st_size > sizes.get(log, 0):
+                    os.ftruncate(file.fileno(), sizes.get(log, 0))
 
     def set_aside(self) -> Path | None:
         """Rename an earlier run of this name (`demo` -> `demo.1`), so that a new one can start and nothing is lost."""
@@ -144,6 +162,15 @@ class RunDirectory:
             number += 1
         self.path.rename(aside)
         return aside
+
+
+def _opened(path: Path, flags: int) -> int:
+    """A descriptor of a plain file. Raises OSError for anything else: no link is followed, no pipe waited for."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return descriptor
 
 
 def _record(line: bytes, path: Path, number: int) -> dict[str, Any]:
