@@ -14,6 +14,20 @@ from wmrl_envs.outcome import Execution
 _MOST = 10**9  # of any limit: what fits the kernel's integers when it is in bytes, and its clocks in seconds
 
 
+#: Ways a run is isolated, and where no program ran. With CGROUP appended the kernel limits all memory of the run.
+TIERS = ("namespaces", "landlock", "docker", "unsafe", "replay")
+CGROUP = "+cgroup"
+
+
+def is_tier(name: object, *others: str) -> bool:
+    """Whether `name` is the tier of an execution: one of WMRL's own or of `others` (a sandbox of the user's own).
+
+    >>> is_tier("namespaces+cgroup"), is_tier("fortress")
+    (True, False)
+    """
+    return isinstance(name, str) and (name.removesuffix(CGROUP) in TIERS or name in others)
+
+
 @dataclass(frozen=True)
 class ExecutionLimits:
     """Limits of one run; memory, processes and disk are those of the whole process tree.

@@ -31,7 +31,9 @@ def make_sandbox(kind: str = "auto", *, cache: CacheMode = "off", store: str | P
     if cache != "off":
         check_mode(cache)
     if kind == "replay":
-        return build(ReplaySandbox, kind, kwargs | {"store": ExecutionStore(create=False) if store is None else store})
+        return build(
+            ReplaySandbox, kind, kwargs | {"store": ExecutionStore(create=False, read_only=True) if store is None else store}
+        )
     opened = ExecutionStore(store)  # before the sandbox, which may have processes that somebody has to end
     try:
         return CachedSandbox(_make(kind, kwargs), cache, opened)

@@ -19,6 +19,8 @@ from wmrl_envs.outcome import Execution, ExecutionStatus, RecordedGrade
 
 SUFFIX = ".jsonl.xz"
 _FORMAT = 1
+_LARGEST_BYTES = 512 << 20  # of an unpacked bank; ten thousand executions take a few percent of it
+_UNPACKING_BYTES = 256 << 20  # that the unpacking may take besides
 
 
 class NotRecorded(InfrastructureError):
@@ -54,7 +56,7 @@ class ExecutionBank:
                     raise ValueError(f"another execution of a program of {record['task']} that is there already")
         except FileNotFoundError:
             raise InvalidInput(f"There is no execution bank {self.where}: `make bank` builds one.") from None
-        except (OSError, lzma.LZMAError, ValueError, RecursionError) as error:
+        except (OSError, lzma.LZMAError, ValueError, RecursionError, MemoryError) as error:
             where = f"line {number}: " if number else ""
             raise InvalidInput(
                 f"{self.where} is not an execution bank ({where}{error}): expected the file that `make bank` wrote."
@@ -134,8 +136,10 @@ class ExecutionBank:
 
 def _decompressed(data: bytes) -> bytes:
     """The content of one xz stream and nothing else (`lzma.open` passes over what comes after it)."""
-    stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-    content = stream.decompress(data)
+    stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_UNPACKING_BYTES)
+    content = stream.decompress(data, _LARGEST_BYTES)
+    if not stream.eof and not stream.needs_input:
+        raise ValueError(f"an archive of more than {_LARGEST_BYTES >> 20} MiB")
     if not stream.eof or stream.unused_data:
         raise ValueError("an archive with something behind its end" if stream.eof else "an archive that is cut short")
     if not content:
@@ -178,6 +182,8 @@ def _record(record: Any, tasks: Iterable[str]) -> dict[str, Any]:
             raise ValueError(f"a record without {name}")
         if not good(record[name]):
             raise ValueError(f"{name}={record[name]!r:.80}, expected {expected}")
+    if record.get("raw_score") is not None and record["status"] != ExecutionStatus.OK:
+        raise ValueError(f"raw_score={record['raw_score']!r} of a program that ended with {record['status']}")
     return record
 
 

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import json
 import logging
-import sqlite3
-import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import diskcache
+from diskcache.core import DBNAME
 
 from wmrl_envs import paths
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.execution.base import Job, Sandbox
+from wmrl_envs.execution.base import Job, Sandbox, is_tier
+from wmrl_envs.execution.recorded import entry
 from wmrl_envs.execution.recorded.bank import SUFFIX, ExecutionBank, NotRecorded, fingerprint, walk
-from wmrl_envs.outcome import Execution, ExecutionStatus, RecordedGrade
+from wmrl_envs.execution.recorded.database import BROKEN, ReadOnlyCache, open_cache
+from wmrl_envs.outcome import Execution, ExecutionStatus
+from wmrl_envs.text import visible
 
 CacheMode = Literal["off", "read", "read-write"]
 _FORMAT = 1
-_BROKEN = (sqlite3.Error, diskcache.Timeout, OSError)  # a damaged database, one that stays locked, a full disk
 log = logging.getLogger(__name__)
 
 
@@ -45,15 +44,6 @@ def store_folder(folder: str | Path | None = None) -> Path:
     return Path(folder).expanduser() if folder else paths.home() / "executions"
 
 
-class _PlainDisk(diskcache.Disk):
-    """Values are bytes: a store from elsewhere must not be able to make us unpickle anything."""
-
-    def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
-        if mode == diskcache.core.MODE_PICKLE:
-            raise InvalidInput("This execution store holds a pickled value: it was not written by WMRL.")
-        return super().fetch(mode, filename, value, read)
-
-
 class ExecutionStore:
     """Executions on disk, safe for concurrent processes.
 
@@ -63,22 +53,22 @@ class ExecutionStore:
     Args:
         folder: where it lies (default: `executions` in `paths.home()`).
         create: make it if it is not there.
+        read_only: nothing in it is changed; for stores from elsewhere, and in folders nobody may write to.
 
     Raises:
         InvalidInput: no folder for a store, a damaged one, or none at all.
     """
 
-    def __init__(self, folder: str | Path | None = None, *, create: bool = True):
+    def __init__(self, folder: str | Path | None = None, *, create: bool = True, read_only: bool = False):
         self.folder = store_folder(folder)
-        if not create and not (self.folder / diskcache.core.DBNAME).is_file():
+        if not create and not (self.folder / DBNAME).is_file():
             raise InvalidInput(
                 f"There is no execution store {self.folder}: expected the folder that runs with a cache have filled, or the "
                 f"file of a bank (*{SUFFIX})."
             )
         try:
-            # Nothing is ever evicted: a replay must not depend on how full the store was.
-            self._cache = diskcache.Cache(str(self.folder), disk=_PlainDisk, eviction_policy="none", size_limit=2**62)
-        except (*_BROKEN, ValueError) as error:
+            self._cache = ReadOnlyCache(self.folder) if read_only else open_cache(self.folder)
+        except BROKEN as error:
             raise InvalidInput(
                 f"The execution store {self.folder} cannot be opened ({error}): give a folder you may write to, or delete this "
                 "one if it is damaged (what it remembers is executed again)."
@@ -96,13 +86,9 @@ class ExecutionStore:
         if stored is None:
             return None
         try:
-            fields = json.loads(zlib.decompress(stored))
-            submission = fields.pop("submission")
-            fields["submission"] = None if submission is None else base64.b64decode(submission)
-            graded = fields.get("graded") and RecordedGrade(**fields["graded"])
-            return Execution(**{**fields, "status": ExecutionStatus(fields["status"]), "cached": True, "graded": graded})
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
-            log.warning("The execution store %s has a damaged entry (%r), which counts as none.", self.folder, error)
+            return entry.decode(stored, job.limits)
+        except (ValueError, TypeError) as error:
+            log.warning("The execution store %s has a damaged entry (%s), which counts as none.", self.folder, visible(error))
             return None
 
     def put(self, job: Job, lock: str, execution: Execution) -> None:
@@ -113,10 +99,7 @@ class ExecutionStore:
         """
         if execution.status is ExecutionStatus.INFRA_ERROR or execution.cached:
             return
-        fields = asdict(execution)
-        if execution.submission is not None:
-            fields["submission"] = base64.b64encode(execution.submission).decode()
-        value = zlib.compress(json.dumps(fields).encode())
+        value = entry.encode(execution)
         with self._failing("written"):
             self._cache.set(self._key(job, lock), value)
             self._cache.set(self._key(job, None), value)
@@ -125,7 +108,9 @@ class ExecutionStore:
     def _failing(self, what: str) -> Iterator[None]:
         try:
             yield
-        except _BROKEN as error:
+        except InvalidInput:
+            raise
+        except BROKEN as error:
             raise StoreFailure(
                 f"The execution store {self.folder} cannot be {what} ({error or type(error).__name__}): free space on its disk, "
                 "or delete the folder if it is damaged (what it remembers is executed again)."
@@ -157,10 +142,12 @@ class ExecutionStore:
         stats = [(name, info.st_size, info.st_mtime_ns) for name, info in files]
         signature = hashlib.sha256(json.dumps([str(data_dir.resolve()), stats]).encode()).hexdigest()
         if signature not in self._fingerprints:
-            remembered = self._cache.get(f"data-{signature}")
+            remembered = None
+            with contextlib.suppress(*BROKEN):
+                remembered = self._cache.get(f"data-{signature}")
             if not isinstance(remembered, bytes) or len(remembered) != 64:
                 remembered = fingerprint(data_dir).encode()
-                with contextlib.suppress(*_BROKEN):  # only saves time
+                with contextlib.suppress(*BROKEN):  # only saves time
                     self._cache.set(f"data-{signature}", remembered)
             self._fingerprints[signature] = remembered.decode(errors="replace")
         return self._fingerprints[signature]
@@ -198,8 +185,11 @@ class CachedSandbox(Sandbox):
         recorded = None
         with _optional():
             recorded = self.store.get(job, self.lock)
-        if recorded is not None:
+        if recorded is not None and is_tier(recorded.tier, self.tier):
             return recorded
+        if recorded is not None:
+            log.warning("The execution store %s has tier=%r, which never was; the program is executed again.",
+                        self.store.where, recorded.tier)  # fmt: skip
         execution = self.inner.run_job(job)
         if self.mode == "read-write":
             with _optional():
@@ -242,7 +232,7 @@ class ReplaySandbox(Sandbox):
         elif store is None and not store_folder().exists():
             self.store = None  # nothing was ever recorded; whoever replays what there is can live with that
         else:
-            self.store = ExecutionStore(store, create=False)
+            self.store = ExecutionStore(store, create=False, read_only=True)
         self._lock = environment_lock
 
     @property

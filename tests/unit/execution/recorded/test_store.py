@@ -1,10 +1,12 @@
 """Remembered executions: what finds them, what never enters, who may write."""
 
+import contextlib
+import json
 import multiprocessing
 import sqlite3
 import threading
 import zlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from unittest import mock
 
 import diskcache
@@ -240,7 +242,7 @@ def test_the_factory_wraps_the_real_sandbox(environment, data_dir, tmp_path):
     with make_sandbox("process", warm=False, cache="read-write", store=tmp_path / "s") as box:
         code = "import time\nprint(time.time())"
         assert box.run(code, data_dir, LIMITS).stdout == box.run(code, data_dir, LIMITS).stdout
-        assert box.tier in ("namespaces", "landlock")
+        assert box.tier.removesuffix("+cgroup") in ("namespaces", "landlock")
 
 
 def test_a_grade_that_was_recorded_comes_back_as_one(store, data_dir):
@@ -248,3 +250,113 @@ def test_a_grade_that_was_recorded_comes_back_as_one(store, data_dir):
     job = Job("a", data_dir, LIMITS)
     store.put(job, "lock", graded)
     assert store.get(job, "lock").graded == graded.graded
+
+
+def _statements(folder, *statements):
+    with contextlib.closing(sqlite3.connect(folder / "cache.db")) as connection:
+        for statement in statements:
+            connection.execute(*statement)
+        connection.commit()
+
+
+@pytest.fixture
+def foreign(store, data_dir):
+    """A store with one execution, and the statement that changes its entry."""
+    job = Job("a", data_dir, LIMITS)
+    store.put(job, "lock-1", Execution(ExecutionStatus.OK, 0, stdout="recorded"))
+    store.close()
+    return store.folder, job
+
+
+@pytest.mark.parametrize("place", ["../victim", "absolute", "00/00/../../../victim", "aa/bb/{}.val"])
+def test_a_file_name_in_a_store_reaches_no_file_outside_it(foreign, tmp_path, place, caplog):
+    folder, job = foreign
+    victim = tmp_path / "victim"
+    victim.write_bytes(zlib.compress(json.dumps({"status": "ok", "stdout": "SECRET", "submission": None}).encode()))
+    name = str(victim) if place == "absolute" else place.format("0" * 28)
+    if place.startswith("aa"):  # a good name, behind a link
+        (tmp_path / "elsewhere" / "bb").mkdir(parents=True)
+        victim = victim.rename(tmp_path / "elsewhere" / name.removeprefix("aa/"))
+        (folder / "aa").symlink_to(tmp_path / "elsewhere")
+    _statements(folder, ("UPDATE Cache SET mode = 2, filename = ?, value = NULL", (name,)))
+    with CachedSandbox(CountingSandbox(), store=folder) as box:
+        run = box.run_job(job)
+        assert (run.cached, run.stdout.strip()) == (False, "1\ud7ff")
+        assert box.run_job(job).cached  # written anew over the entry with the file
+    assert b"SECRET" in zlib.decompress(victim.read_bytes())
+    assert "cannot be read" in caplog.text
+    _statements(folder, ("UPDATE Cache SET mode = 2, filename = ?, value = NULL", (name,)))
+    with pytest.raises(InfrastructureError, match="cannot be read"), ReplaySandbox(folder) as replay:
+        replay.run_job(job)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO Settings VALUES ('disk_fetch', 'x')",
+        "INSERT INTO Settings VALUES ('disk__directory', '/etc')",
+        "UPDATE Settings SET value = 'x' WHERE key = 'size'",
+        "CREATE TRIGGER strange AFTER INSERT ON Cache BEGIN DELETE FROM Cache; END",
+        "CREATE VIEW more AS SELECT 1",
+        "CREATE TABLE more (x)",
+    ],
+)
+def test_a_database_that_is_more_than_a_store_is_refused(foreign, statement):
+    _statements(foreign[0], (statement,))
+    for make in (ExecutionStore, ReplaySandbox):
+        with pytest.raises(InvalidInput, match=r"cannot be opened \(it"):
+            make(foreign[0])
+
+
+def test_a_store_behind_a_link_is_refused(foreign, tmp_path):
+    folder, _ = foreign
+    (folder / "cache.db").rename(tmp_path / "cache.db")
+    (folder / "cache.db").symlink_to(tmp_path / "cache.db")
+    for make in (ExecutionStore, ReplaySandbox):
+        with pytest.raises(InvalidInput, match="a link or no file"):
+            make(folder)
+
+
+def test_an_entry_that_unpacks_without_end_counts_as_none(foreign, caplog):
+    folder, job = foreign
+    pack = zlib.compressobj(9)
+    bomb = b"".join([*(pack.compress(b" " * (1 << 24)) for _ in range(4)), pack.flush()])
+    _statements(folder, ("UPDATE Cache SET value = ?", (bomb,)))
+    with CachedSandbox(CountingSandbox(), store=folder) as box:
+        assert not box.run_job(job).cached
+    assert "unpacks to more than" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"wall_s": "long"}, "wall_s='long'"),
+        ({"wall_s": float("nan")}, "wall_s=nan"),
+        ({"cpu_s": True}, "cpu_s=True"),
+        ({"stdout": 5}, "stdout=5"),
+        ({"exit_code": 0.5}, "exit_code=0.5"),
+        ({"status": "infra_error"}, "status='infra_error'"),
+        ({"graded": {"raw_score": 1.0}}, "a grade and no submission"),
+        ({"status": "memory", "submission": "aWQ="}, "a submission although it ended with memory"),
+        ({"tier": "fortress"}, "tier='fortress'"),
+    ],
+)
+def test_an_entry_that_never_happened_is_executed_again(foreign, change, says, caplog):
+    folder, job = foreign
+    record = asdict(Execution(ExecutionStatus.OK, 0, tier="namespaces")) | change
+    _statements(folder, ("UPDATE Cache SET value = ?", (zlib.compress(json.dumps(record).encode()),)))
+    with CachedSandbox(CountingSandbox(), store=folder) as box:
+        assert not box.run_job(job).cached
+    assert says in caplog.text
+
+
+def test_a_replay_changes_nothing_in_the_store(foreign):
+    folder, job = foreign
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name == "cache.db"}
+    folder.chmod(0o500)
+    try:
+        with ReplaySandbox(folder) as replay:
+            assert replay.run_job(job).stdout == "recorded"
+    finally:
+        folder.chmod(0o700)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name == "cache.db"} == before
