@@ -88,7 +88,7 @@ def to_execution(answer: Mapping[str, Any], parts: Sequence[bytes], tier: str) -
         cpu_s=answer["cpu_s"],
         peak_memory_mb=answer["peak_memory_mb"],
         tier=tier,
-        detail=f"{_ENDED_AT}{answer['killed']}" if answer["killed"] else "",
+        detail=f"{_ENDED_AT}{answer['killed']}" if answer["killed"] else answer.get("detail", ""),
     )
 
 

@@ -104,7 +104,7 @@ class DockerSandbox(Sandbox):
             reraise=True,
         )
         with self._gpus.lease() as gpu:
-            more = {"temporary": "/tmp", "devices": [gpu] if gpu else []}
+            more = {"temporary": "/tmp", "memory_counted": True, "devices": [gpu] if gpu else []}
             message = encode(job, str(venv), str(prefix), self.tier, warm=False, **more)
             return retrying(self._once, job, message, str(venv), gpu)
 
@@ -155,36 +155,68 @@ class DockerSandbox(Sandbox):
 
     def _follow(self, container: Any, limits: ExecutionLimits) -> Execution:
         """Start a container and read its answer; it is stopped if it outlives its own time limit."""
-        stream = container.attach(stdout=True, stderr=True, stream=True, logs=False, demux=True)
-        overdue = threading.Timer(limits.timeout_s + _GRACE_S, _remove, [container])
+        answer = _Answer(container.attach(stdout=True, stderr=True, stream=True, logs=False, demux=True), limits)
+        expired = threading.Event()
+
+        def give_up() -> None:
+            expired.set()
+            _remove(container)
+
+        overdue = threading.Timer(limits.timeout_s + _GRACE_S, give_up)
         overdue.daemon = True
-        answer, complaint = bytearray(), bytearray()
-        longest = int(limits.submission_mb * 2**20 + 2 * limits.output_bytes) + (1 << 20)
         container.start()
         overdue.start()
+        started, header, parts = False, dict[str, Any](), list[bytes]()
         try:
-            for out, err in stream:
-                answer += out or b""
-                complaint = (complaint + (err or b""))[-4000:]
-                if len(answer) > longest:
-                    raise InfrastructureError("The container's answer is longer than its limits allow.")
+            header, parts = wire.unpack(answer.read)
+            if header.get("started"):
+                started, header = True, {}
+                header, parts = wire.unpack(answer.read)
+        except (EOFError, ValueError):
+            header = {}
         finally:
             overdue.cancel()
+        if expired.is_set() and started:
+            return Execution(ExecutionStatus.TIMEOUT, exit_code=-9, tier=self.tier, wall_s=limits.timeout_s + _GRACE_S)
         container.reload()
         killed_for_memory = container.attrs["State"].get("OOMKilled", False)
-        try:
-            header, parts = wire.unpack(io.BytesIO(answer).read)
-        except (EOFError, ValueError):
-            if killed_for_memory:
-                return Execution(ExecutionStatus.MEMORY, exit_code=-9, tier=self.tier, peak_memory_mb=limits.memory_mb)
-            reason = complaint.decode(errors="replace").strip().splitlines()[-1:] or [str(container.attrs["State"])]
-            raise InfrastructureError(f"The container gave no answer: {reason[0]}") from None
-        if header.get("init_ended"):  # the solution, of the same user, can kill its parent; only itself is harmed
-            header = {**header, "exit": -9, "problem": None}
-            del header["infra"]
+        if not header and killed_for_memory:
+            return Execution(ExecutionStatus.MEMORY, exit_code=-9, tier=self.tier, peak_memory_mb=limits.memory_mb)
+        if not header and started:  # whatever ended the supervisor, it ended while the program ran
+            return Execution(ExecutionStatus.AGENT_ERROR, exit_code=-9, tier=self.tier, detail="the container ended")
+        if not header:
+            raise InfrastructureError(f"The container gave no answer: {answer.complaint or container.attrs['State']}")
+        if "infra" in header:
+            raise InfrastructureError(f"The Docker sandbox failed: {header['infra']}")
         if killed_for_memory and not header.get("killed"):
             header["killed"] = "memory"
         return to_execution(header, parts, self.tier)
+
+
+class _Answer:
+    """What a container writes, read as it comes."""
+
+    def __init__(self, stream: Iterator[tuple[bytes | None, bytes | None]], limits: ExecutionLimits):
+        self._stream, self._piece, self._errors = stream, b"", b""
+        self._left = int(limits.submission_mb * 2**20 + 2 * limits.output_bytes) + (1 << 20)
+
+    @property
+    def complaint(self) -> str:
+        """The last line of its errors."""
+        return (self._errors.decode(errors="replace").strip().splitlines() or [""])[-1]
+
+    def read(self, size: int) -> bytes:
+        while not self._piece:
+            out, err = next(self._stream, (None, None))
+            if out is None and err is None:
+                return b""
+            self._errors = (self._errors + (err or b""))[-4000:]
+            self._piece = out or b""
+            self._left -= len(self._piece)
+            if self._left < 0:
+                raise InfrastructureError("The container's answer is longer than its limits allow.")
+        taken, self._piece = self._piece[:size], self._piece[size:]
+        return taken
 
 
 def reap_containers(client: Any) -> int:

@@ -11,13 +11,14 @@ import re
 import secrets
 import socket
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from wmrl_envs import paths
 from wmrl_envs.errors import InfrastructureError, InvalidInput, IsolationError
 from wmrl_envs.execution.base import ExecutionLimits, Job
 from wmrl_envs.execution.environment import SandboxEnvironment
+from wmrl_envs.execution.process.box import cgroup
 from wmrl_envs.execution.process.box.tiers import folder_name
 from wmrl_envs.execution.process.client import Server, encode
 
@@ -32,8 +33,8 @@ _ADVICE = (
 )
 # Each probe's name goes into the error message: it says what the solution must not be able to do.
 _PROBES = """
-import ctypes, json, os, socket
-secret, host_pid, abstract, port = json.loads(os.environ["PROBE"])
+import ctypes, json, os, resource, socket
+secret, host_pid, abstract, port, counted = json.loads(os.environ["PROBE"])
 libc = ctypes.CDLL(None, use_errno=True)
 allowed = []
 def probe(name, attempt):
@@ -57,6 +58,27 @@ def abstract_socket():
 def socket_file():
     os.chdir(os.path.dirname(secret))  # its whole path may be longer than an address can be
     socket.socket(socket.AF_UNIX).connect("socket")
+def on_others(attempt):
+    worked = False
+    for pid in {os.getppid(), *(() if is_ours(host_pid) else (host_pid,))}:
+        try:
+            attempt(pid)
+            worked = True
+        except OSError:
+            pass
+    return worked
+def io_priority(pid):
+    number = {"x86_64": 251, "aarch64": 30}[os.uname().machine]
+    if libc.syscall(number, 1, pid, 0):
+        raise OSError
+def more_cores():
+    os.sched_setaffinity(0, range(os.cpu_count()))
+    return len(os.sched_getaffinity(0)) > 1
+def shared_segment():
+    number = libc.shmget(0, 4096, 0o600)
+    return number != -1 and libc.shmctl(number, 0, None) == 0
+def hidden_memory():
+    return False if counted else os.close(os.memfd_create("probe"))
 probe("read a file of the host", lambda: open(secret).read())
 probe("write outside its work directory", lambda: open(os.path.dirname(secret) + "/made", "w"))
 probe("write to the data", lambda: open(DATA_DIR + "/made", "w"))
@@ -65,6 +87,18 @@ probe("connect to the host by TCP", lambda: socket.create_connection(("127.0.0.1
 probe("connect to an abstract socket of the host", abstract_socket)
 probe("connect to a socket file of the host", socket_file)
 probe("signal a process of the host", lambda: False if is_ours(host_pid) else os.kill(host_pid, 0))
+probe("read shared memory of the host", lambda: open("/dev/shm/" + abstract).read())
+probe("signal the process that collects its submission", lambda: os.kill(os.getppid(), 0))
+probe("change the limits of another process", lambda: on_others(lambda p: resource.prlimit(p, resource.RLIMIT_CORE)))
+probe("move another process to other cores", lambda: on_others(lambda p: os.sched_setaffinity(p, os.sched_getaffinity(p))))
+probe("change the scheduling of another process",
+      lambda: on_others(lambda p: os.sched_setscheduler(p, os.sched_getscheduler(p), os.sched_param(0))))
+probe("change the priority of another process", lambda: on_others(lambda p: os.setpriority(0, p, os.getpriority(0, p))))
+probe("change the I/O priority of another process", lambda: on_others(io_priority))
+probe("use more cores than it is given", more_cores)
+probe("use System V shared memory", shared_segment)
+probe("watch files of the host", lambda: libc.inotify_init1(0) != -1)
+probe("hold memory that is not counted", hidden_memory)
 probe("become root", lambda: os.setuid(0) if os.getuid() else False)
 probe("make a user namespace", lambda: libc.unshare(0x10000000) == 0)
 probe("start more processes than allowed", forks)
@@ -101,10 +135,14 @@ def _probe(server: Server, environment: SandboxEnvironment, tier: str, folder: P
             listener.bind(address)
             listener.listen()
         (folder / "socket").chmod(0o777)
-        env = {"PROBE": json.dumps([str(secret), os.getpid(), name, tcp.getsockname()[1]])}
-        message = encode(
-            Job(_PROBES, data, _LIMITS, env=env), str(environment.root), str(environment.base_prefix), tier, warm=False
-        )
+        with suppress(OSError):  # a machine without it
+            shared = Path("/dev/shm", name)
+            stack.callback(shared.unlink, missing_ok=True)
+            shared.write_text("secret")
+        group = cgroup.usable_group()
+        env = {"PROBE": json.dumps([str(secret), os.getpid(), name, tcp.getsockname()[1], bool(group)])}
+        job, core = Job(_PROBES, data, _LIMITS, env=env), min(os.sched_getaffinity(0))
+        message = encode(job, str(environment.root), str(environment.base_prefix), tier, warm=False, cpus=[core], group=group)
         answer, (out, err, _) = server.ask(message, 60)
     if "infra" in answer:
         return [f"not even start ({answer['infra']})"]
@@ -159,8 +197,19 @@ def choose_tier(environment: SandboxEnvironment, wanted: str = "auto", *, allow_
     raise IsolationError(f"This machine cannot isolate untrusted code: {failures}. {_ADVICE}")
 
 
+def memory_words() -> str:
+    """What limits the memory of a program here, for people."""
+    group = cgroup.usable_group()
+    if group:
+        return f"the kernel, in a control group of each run below {group}: pages of any kind, page tables, files, sockets"
+    return (
+        "each process by the kernel, all together by counting 20 times a second; no control group (cgroup v2) can be made here. "
+        "Memory that is no process's own (memfd_create, shared pages without a file) is refused; see SECURITY.md"
+    )
+
+
 def _machine(environment: SandboxEnvironment) -> str:
-    parts = [platform.release(), str(os.geteuid()), environment.digest, str(environment.root)]
+    parts = [platform.release(), str(os.geteuid()), environment.digest, str(environment.root), str(cgroup.usable_group())]
     try:
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
         parts += [os.readlink(f"/proc/self/ns/{kind}") for kind in ("user", "mnt", "pid")]

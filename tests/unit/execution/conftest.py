@@ -1,11 +1,13 @@
 """One warm sandbox for all tests here: starting it costs seconds. One test at a time: they look at the whole machine."""
 
+import os
 import tempfile
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
+from tests.ordinary_user import OrdinarySandbox
 from wmrl_envs.errors import DataNotBuilt
 from wmrl_envs.execution import ExecutionLimits, ProcessSandbox
 from wmrl_envs.execution.environment import load_environment
@@ -45,6 +47,25 @@ def cold_box(environment):
 @pytest.fixture(scope="session")
 def landlock_box(environment):
     with ProcessSandbox(environment.root, warm=False, tier="landlock") as box:
+        yield box
+
+
+def _as_user(environment, **options):
+    """A sandbox of somebody who is not root (whoever runs the tests without root has no other)."""
+    if os.geteuid() != 0:
+        pytest.skip("the tests run without root: the other sandboxes are an ordinary user's")
+    return OrdinarySandbox(environment.root, **options)
+
+
+@pytest.fixture(scope="session")
+def user_box(environment):
+    with _as_user(environment) as box:
+        yield box
+
+
+@pytest.fixture(scope="session")
+def user_landlock_box(environment):
+    with _as_user(environment, warm=False, tier="landlock") as box:
         yield box
 
 

@@ -30,7 +30,7 @@ def test_the_self_test_finds_what_is_open_without_isolation(environment):
         failures
     )
     assert set(failures) < set(selftest.PROBES)
-    assert len(selftest.PROBES) == 11
+    assert len(selftest.PROBES) == 22
 
 
 def test_the_isolating_tiers_pass_it_here(environment):

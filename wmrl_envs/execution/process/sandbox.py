@@ -17,9 +17,10 @@ from pathlib import Path
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_envs.execution.base import Job, Sandbox
+from wmrl_envs.execution.base import CGROUP, Job, Sandbox
 from wmrl_envs.execution.classify import to_execution, unusable_code
 from wmrl_envs.execution.environment import load_environment
+from wmrl_envs.execution.process.box import cgroup
 from wmrl_envs.execution.process.client import Server, encode
 from wmrl_envs.execution.process.gpus import GpuLeases
 from wmrl_envs.execution.process.holders import Holders
@@ -73,10 +74,14 @@ class ProcessSandbox(Sandbox):
     ):
         self.environment = load_environment(environment)
         self.warm = warm
-        self.tier = choose_tier(self.environment, tier, allow_unsafe=allow_unsafe)
+        self._isolation = choose_tier(self.environment, tier, allow_unsafe=allow_unsafe)
+        self._group = cgroup.usable_group()
+        self.tier = self._isolation + (CGROUP if self._group else "")
         self._gpus = GpuLeases(gpus)
         self._cores, self._jobs = _core_sets(cpus), itertools.count()
         reap()
+        if self._group:
+            cgroup.remove_dead(self._group)
         self._server = Server(self.environment, tuple(preload) if warm else ())
         self._holders = Holders(self._server, held if warm else 0, held_mb)
         self._attempts = attempts
@@ -117,7 +122,9 @@ class ProcessSandbox(Sandbox):
         held = self._holders.lend(job) if job.hold else None
         asked = job if held is None else replace(job, prelude="")  # it has been executed there
         venv, prefix = str(self.environment.root), str(self.environment.base_prefix)
-        message = encode(asked, venv, prefix, self.tier, self.warm, devices=devices, cpus=cpus, cpu_count=len(cpus))
+        message = encode(
+            asked, venv, prefix, self._isolation, self.warm, devices=devices, cpus=cpus, cpu_count=len(cpus), group=self._group
+        )
         try:
             control = None if held is None else held.control
             answer, parts = self._server.ask(message, job.limits.timeout_s + _ANSWER_GRACE_S, control)

@@ -11,10 +11,10 @@ _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFDIR: "a directory", stat.S_IFSOCK: "a
           stat.S_IFCHR: "a device"}  # fmt: skip
 
 
-def collect_submission(folder: str, limit_bytes: int) -> tuple[bytes | None, str | None]:
-    """The submission in `folder`, or (None, why not); (None, None) if there is none.
+def open_submission(folder: str, limit_bytes: int) -> tuple[int | None, str | None]:
+    """A descriptor of the submission in `folder`, or (None, why not); (None, None) if there is none.
 
-    Call it when the program is dead. Never blocks, never follows a link, never reads more than the limit.
+    Call it when the program is dead. Never blocks, never follows a link. Nothing is read: a sparse file counts by its length.
     """
     try:
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -30,19 +30,18 @@ def collect_submission(folder: str, limit_bytes: int) -> tuple[bytes | None, str
         return None, f"cannot be opened ({os.strerror(error.errno or 0)}), expected a regular file"
     finally:
         os.close(directory)
-    try:
-        info = os.fstat(file)
-        if not stat.S_ISREG(info.st_mode):
-            return None, f"is {_KINDS.get(stat.S_IFMT(info.st_mode), 'not a file')}, expected a regular file"
-        if info.st_nlink != 1:
-            return None, f"has {info.st_nlink} names (hard links), expected one"
-        if info.st_size > limit_bytes:
-            return None, f"is {info.st_size / 2**20:.1f} MiB, the limit is {limit_bytes / 2**20:g} MiB"
-        content = bytearray()
-        while len(content) <= limit_bytes and (chunk := os.read(file, min(1 << 20, limit_bytes + 1 - len(content)))):
-            content += chunk
-        if len(content) > limit_bytes:
-            return None, f"is more than {limit_bytes / 2**20:g} MiB"
-        return bytes(content), None
-    finally:
+    problem = _problem(os.fstat(file), limit_bytes)
+    if problem:
         os.close(file)
+        return None, problem
+    return file, None
+
+
+def _problem(info: os.stat_result, limit_bytes: int) -> str | None:
+    if not stat.S_ISREG(info.st_mode):
+        return f"is {_KINDS.get(stat.S_IFMT(info.st_mode), 'not a file')}, expected a regular file"
+    if info.st_nlink != 1:
+        return f"has {info.st_nlink} names (hard links), expected one"
+    if info.st_size > limit_bytes:
+        return f"is {info.st_size / 2**20:.1f} MiB, the limit is {limit_bytes / 2**20:g} MiB"
+    return None

@@ -21,6 +21,7 @@ _PR_SET_SECUREBITS, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIE
 _AT_RECURSIVE, _AT_EMPTY_PATH, _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 0x8000, 0x1000, 1, 0o2000000
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 CAP_DAC_READ_SEARCH = 2
+_MEMORY_FILE_SYSTEMS = (0x01021994, 0x858458F6)  # tmpfs, ramfs
 
 MACHINE = platform.machine()
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}.get(MACHINE, -1)
@@ -83,6 +84,13 @@ def bind(source: str, target: str, *, read_only: bool = True, user_namespace: in
         os.close(tree)
     if read_only:
         set_mount_flags(target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV)
+
+
+def in_memory(folder: str) -> bool:
+    """Whether the files of a folder are held in memory."""
+    buffer = ctypes.create_string_buffer(256)
+    _checked(_libc.statfs(os.fsencode(folder), buffer), f"statfs {folder}")
+    return struct.unpack("l", buffer.raw[:8])[0] in _MEMORY_FILE_SYSTEMS
 
 
 def die_with_parent() -> None:

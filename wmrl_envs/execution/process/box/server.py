@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-from . import kernel, limits, runner
+from . import kernel, measure, runner
 from .supervisor import supervise
 
 _PACKET = 1 << 18  # largest message on a control socket
@@ -112,6 +112,6 @@ def _hold(control: socket.socket) -> None:
     except Exception as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"[:4000]}).encode())
         return
-    greeting = _greeting(cpu_s=time.process_time(), memory_mb=limits.private_mb(os.getpid()))
+    greeting = _greeting(cpu_s=time.process_time(), memory_mb=measure.private_mb(os.getpid()))
     control.send(greeting)
     _serve(control, start)

@@ -1,6 +1,6 @@
 """The ways a run is isolated. Each has the same steps, called by the supervisor, by its child `init` and by the solution's
 process: `prepare` (supervisor), `enter` and `seal` (init), `confine` (the solution, last thing before its code), `disk_mb` and
-`clean` (supervisor).
+`clean` (supervisor). `memory_folders` are those of the run's own file systems in memory, known after `enter`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Iterator
 
-from . import kernel, landlock, limits, namespaces, seccomp
+from . import kernel, landlock, limits, measure, namespaces, seccomp
 
 #: Solutions started by root run as user FIRST_USER + the supervisor's pid: nobody else's, and never that of two runs.
 FIRST_USER = 0x10000000
@@ -25,6 +25,7 @@ class NamespaceTier:
 
     name = "namespaces"
     work, data, tmp, box = namespaces.WORK, namespaces.DATA, "/tmp", "/box"
+    memory_folders: tuple[str, ...] = (namespaces.WORK,)  # one file system with /tmp and /dev/shm
 
     def __init__(self, job: dict):
         self.job = job
@@ -43,12 +44,16 @@ class NamespaceTier:
     def confine(self) -> None:
         limits.apply(self.job["limits"], processes_in_use=0 if self.as_root else 1, limit_data=not self.job.get("devices"))
         kernel.drop_privileges(self.owner if self.as_root else None)
-        seccomp.install()
+        landlock.keep_signals_inside()
+        seccomp.install(**_filter(self.job))
 
     def seal(self) -> None:
         namespaces.seal()
 
-    def disk_mb(self) -> float:
+    def files_mb(self, held_mb: float) -> float | None:
+        return held_mb
+
+    def disk_mb(self, pids: list[int], held_mb: float) -> float:
         return 0.0  # the tmpfs enforces it
 
     def clean(self) -> None:
@@ -64,9 +69,12 @@ class LandlockTier:
     """
 
     name = "landlock"
+    memory_folders: tuple[str, ...] = ()
 
     def __init__(self, job: dict):
         self.job = job
+        self.sizes: dict[tuple[int, int], float] = {}
+        self.on_disk_mb, self.in_memory = 0.0, False
         self.as_root = os.geteuid() == 0
         self.owner = FIRST_USER + os.getpid() if self.as_root else os.geteuid()
         self.folder = os.path.join(job["temporary"], folder_name("run", os.getpid()))
@@ -75,6 +83,7 @@ class LandlockTier:
 
     def prepare(self) -> None:
         os.mkdir(self.folder, 0o711)
+        self.in_memory = kernel.in_memory(self.folder)
         for path in (self.work, self.tmp, self.box):
             os.mkdir(path, 0o755 if path == self.box else 0o700)
             if self.as_root and path != self.box:
@@ -82,6 +91,10 @@ class LandlockTier:
 
     def enter(self) -> None:
         kernel.adopt_orphans()
+        if self.as_root:
+            with contextlib.suppress(OSError):  # then it has no shared memory: never the host's
+                namespaces.private_shared_memory(self.job["limits"]["disk_mb"], self.owner)
+                self.memory_folders = ("/dev/shm",)
 
     def seal(self) -> None:
         """Nothing to seal: Landlock decides."""
@@ -93,7 +106,7 @@ class LandlockTier:
         kernel.drop_privileges(self.owner if self.as_root else None, keep_read_search=self.as_root)
         self._restrict()
         # Landlock leaves modes and times of files to their owner, and lets anybody connect to a socket file.
-        seccomp.install(keep_metadata=not self.as_root, sockets=False)
+        seccomp.install(**_filter(self.job), keep_metadata=not self.as_root, sockets=False)
 
     def _restrict(self) -> None:
         prefix, venv = self.job["base_prefix"], self.job["venv"]
@@ -102,26 +115,26 @@ class LandlockTier:
         read += _without_packages("/usr/lib")
         if prefix != "/usr":
             read += [*_without_packages(f"{prefix}/lib"), f"{prefix}/bin"]
-        read += [venv, self.data, self.box, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/proc/self"]
+        read += [venv, self.data, self.box, "/dev/full", "/dev/random", "/dev/urandom", "/proc/self"]
         read += ["/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory", "/proc/filesystems"]
         read += [
             "/sys/fs/cgroup/cpu.max",
             "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
             "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
         ]  # joblib
-        write = [self.work, self.tmp, "/dev/null", *self.job.get("devices", ())]
-        if self.as_root:  # else the files there would be ours as much as the solution's: it could read and remove them
-            write.append("/dev/shm")
+        write = [self.work, self.tmp, "/dev/null", *self.job.get("devices", ()), *self.memory_folders]
         landlock.restrict(read, write, [f"{prefix}/lib", "/usr/lib"])
 
-    def disk_mb(self) -> float:
-        shared = limits.owned_mb("/dev/shm", self.owner) if self.as_root else 0.0
-        return limits.disk_mb((self.work, self.tmp)) + shared
+    def files_mb(self, held_mb: float) -> float | None:
+        return held_mb + (self.on_disk_mb if self.in_memory else 0.0)
+
+    def disk_mb(self, pids: list[int], held_mb: float) -> float:
+        listed = measure.disk_mb((self.work, self.tmp), self.sizes)
+        self.on_disk_mb = listed + measure.nameless_mb(pids, self.sizes)
+        return self.on_disk_mb + held_mb
 
     def clean(self) -> None:
         remove_tree(self.folder)
-        if self.as_root:
-            _remove_owned("/dev/shm", self.owner)
 
 
 class UnsafeTier(LandlockTier):
@@ -140,6 +153,7 @@ class ContainerTier:
 
     name = "docker"
     work, data, tmp, box = namespaces.WORK, namespaces.DATA, "/tmp", "/tmp/.box"
+    memory_folders: tuple[str, ...] = ()
     as_root = False
 
     def __init__(self, job: dict):
@@ -158,9 +172,12 @@ class ContainerTier:
         limits.apply(self.job["limits"], processes_in_use=None, limit_data=not self.job.get("devices"))
         kernel.drop_privileges(None)
         landlock.keep_signals_inside()
-        seccomp.install()
+        seccomp.install(**_filter(self.job))
 
-    def disk_mb(self) -> float:
+    def files_mb(self, held_mb: float) -> float | None:
+        return None  # the container's limit counts them
+
+    def disk_mb(self, pids: list[int], held_mb: float) -> float:
         return 0.0  # tmpfs
 
     def clean(self) -> None:
@@ -168,6 +185,15 @@ class ContainerTier:
 
 
 TIERS = {tier.name: tier for tier in (NamespaceTier, LandlockTier, UnsafeTier, ContainerTier)}
+
+
+def _filter(job: dict) -> dict:
+    """What the system call filter of a solution depends on; called by its process."""
+    return {
+        "memory_counted": bool(job.get("memory_counted") or job.get("group")),
+        "pinned": bool(job.get("cpus")),
+        "protected": (1, os.getppid()),
+    }
 
 
 def folder_name(kind: str, pid: int) -> str:
@@ -187,7 +213,7 @@ def start_time(pid: int) -> int:
 
 def kill_descendants(pid: int) -> None:
     """Kill all processes below `pid` there are now."""
-    tree = limits.descendants(pid)
+    tree = measure.descendants(pid)
     for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: what cannot run cannot fork meanwhile
         for child in tree:
             with contextlib.suppress(OSError):
@@ -246,15 +272,6 @@ def _unlinked(name: str, directory: int) -> bool:
     except IsADirectoryError:
         os.chmod(name, 0o700, dir_fd=directory)
         return False
-
-
-def _remove_owned(folder: str, user: int) -> None:
-    for entry in os.scandir(folder):
-        if entry.stat(follow_symlinks=False).st_uid == user:
-            if entry.is_dir(follow_symlinks=False):
-                remove_tree(entry.path)
-            else:
-                os.unlink(entry.path)
 
 
 def _without_packages(library: str) -> list[str]:
