@@ -39,6 +39,7 @@ class TaskContext:
     scaffold: str | None = None  # "sklearn": the prelude has loaded and split the data (names in `scaffold_names`)
     scaffold_names: Mapping[str, Any] = field(default_factory=dict)  # e.g. {"num": [...], "cat": [...], "rows": 1000}
     data_dir: str | None = None  # the folder of competitions it was loaded from, where it is not the usual one
+    installed: tuple[str, ...] = ()  # libraries a program may import, as "name==version"; () where that is not known
     history: tuple[tuple[str, str], ...] = ()  # (code, feedback) of earlier turns, oldest first
 
 

@@ -16,7 +16,7 @@ from wmrl_envs.envs.arguments import expect_count, expect_one_of, expect_type
 from wmrl_envs.envs.episode_state import EpisodeState, RewardMode
 from wmrl_envs.envs.executable import ExecutableEnv
 from wmrl_envs.envs.sandbox_lease import SandboxLease
-from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput
+from wmrl_envs.errors import InfrastructureError, InvalidAction, InvalidInput, WmrlError
 from wmrl_envs.execution.base import ExecutionLimits, Job, Sandbox
 from wmrl_envs.info import wmrl_info
 from wmrl_envs.outcome import Execution, ExecutionStatus, Feedback, Outcome, Solution
@@ -265,6 +265,12 @@ class MLEDojoEnv(ExecutableEnv):
 
         context = task_context(competition, timeout_s=self.limits.effective_s)
         context = replace(context, data_dir=None if self.data_dir is None else str(self.data_dir))
+        if installed := self._installed():
+            libraries = ", ".join(package.replace("==", " ") for package in installed)
+            overview = (
+                f"{context.overview.rstrip()}\n\nInstalled libraries (no others can be imported or installed): {libraries}"
+            )
+            context = replace(context, installed=installed, overview=overview)
         if self.scaffold is None:
             return context
         from wmrl_envs.tasks import scaffold
@@ -272,6 +278,20 @@ class MLEDojoEnv(ExecutableEnv):
         names = scaffold.describe(competition, self.max_rows)
         overview = f"{context.overview.rstrip()}\n\n{scaffold.overview(names)}"
         return replace(context, overview=overview, scaffold=self.scaffold, scaffold_names=names)
+
+    def _installed(self) -> tuple[str, ...]:
+        """The libraries of the sandbox, which is not started for this."""
+        if self._given is not None:
+            return self._given.packages
+        from wmrl_envs.execution.environment import load_environment
+
+        assert self._lease is not None
+        if self._lease.kind not in ("auto", "process"):
+            return ()
+        try:
+            return load_environment().packages
+        except WmrlError:
+            return ()
 
     def _info(self, outcome: Outcome, episode: EpisodeState) -> dict[str, Any]:
         executed, ours = outcome.source != "predicted", outcome.is_infra_error

@@ -31,6 +31,7 @@ class SandboxLease:
     """The right to use the shared sandbox of one kind; made on first use, closed when the last lease is released."""
 
     def __init__(self, kind: str):
+        self.kind = kind
         self._key = (os.getpid(), kind)
         self._held = False
 

@@ -103,6 +103,11 @@ class Sandbox(ABC):
         return ""
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        """The libraries a program may import, as "name==version"; () where that is not known."""
+        return ()
+
+    @property
     def slots(self) -> int:
         """Executions there is room for at a time: one a core of this machine, unless it is about others."""
         return os.cpu_count() or 1

@@ -14,8 +14,11 @@ import typer
 from rich.markup import escape
 
 from wmrl_envs import paths
-from wmrl_envs.errors import WmrlError, install_hint
+from wmrl_envs.errors import InvalidInput, WmrlError, install_hint
 from wmrl_train.run.terminal import Terminal
+
+_SETS = {"cpu": "requirements-cpu.txt", "kaggle": "requirements-kaggle.txt", "gpu": "requirements.txt"}
+"""Set of libraries -> its file in `sandbox/`."""
 
 _EXTRAS = {
     "train": (
@@ -42,15 +45,25 @@ def register(app: typer.Typer) -> None:
 
 
 def build(
-    name: Annotated[str, typer.Option(help="Name of the environment.")] = "default",
-    requirements: Annotated[Path | None, typer.Option(help="A pip requirements file (default: the CPU set).")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the environment (default: default, or that of the set).")] = None,
+    requirements: Annotated[Path | None, typer.Option(help="A pip requirements file in place of a set.")] = None,
+    which: Annotated[
+        str,
+        typer.Option(
+            "--set",
+            help=f"Set of libraries: {', '.join(_SETS)} (small, what programs for Kaggle import, the paper's for GPUs).",
+        ),
+    ] = "cpu",
     force: Annotated[bool, typer.Option(help="Rebuild even if it is up to date.")] = False,
 ) -> None:
     """Make the virtual environment solutions run in (a second call does nothing)."""
     from wmrl_envs.execution.environment import build_environment
     from wmrl_envs.world_models.static.index.api import load_index
 
-    environment = build_environment(name, requirements, force=force)
+    if which not in _SETS:
+        raise InvalidInput(f"--set {which}: expected one of {', '.join(_SETS)}.")
+    name = name or ("default" if which == "cpu" else which)
+    environment = build_environment(name, requirements or paths.box_sources() / _SETS[which], force=force)
     if name == "default":
         load_index()  # what the static world model looks up; cached, so that no run pays for it
     Terminal().print(

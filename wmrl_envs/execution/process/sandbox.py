@@ -91,6 +91,10 @@ class ProcessSandbox(Sandbox):
     def lock(self) -> str:
         return self.environment.digest
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return self.environment.packages
+
     def run_job(self, job: Job) -> Execution:
         problem = unusable_code(job.code)
         if problem:

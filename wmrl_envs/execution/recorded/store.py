@@ -176,6 +176,10 @@ class CachedSandbox(Sandbox):
         return self.inner.lock
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        return self.inner.packages
+
+    @property
     def slots(self) -> int:
         return self.inner.slots
 

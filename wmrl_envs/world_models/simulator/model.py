@@ -121,7 +121,8 @@ class SimulatorWorldModel:
         return self._installed
 
     def _system(self, context: TaskContext) -> str:
-        return prompts.system_prompt(self.installed, self._python, context.timeout_s, self.hardware)
+        told = dict(package.split("==", 1) for package in context.installed if "==" in package)
+        return prompts.system_prompt(self._installed or told or self.installed, self._python, context.timeout_s, self.hardware)
 
     def _case(self, solution: Solution, context: TaskContext) -> str:
         report = self.report(context) if self.report is not None else ""

@@ -87,7 +87,7 @@ class StaticWorldModel:
         key = (solution.code, solution.problem, id_of(context))
         found = self._cache.get(key)
         if found is None:
-            found = self._cache[key] = analyze(solution, context, self.index)
+            found = self._cache[key] = analyze(solution, context, self.index.with_packages(context.installed))
         return found
 
     def _confidence(self, finding: Finding) -> float:
@@ -264,6 +264,7 @@ def id_of(context: TaskContext) -> Any:
         files,
         context.submission_columns,
         context.submission_rows,
+        context.installed,
     )
 
 

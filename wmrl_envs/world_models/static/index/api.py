@@ -6,6 +6,7 @@ under `paths.home()/api_index`. Nothing an agent names is ever imported in our p
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
@@ -13,7 +14,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ _IMPORT_NAMES = {  # distributions whose import name differs, for locks without 
     "python-dateutil": "dateutil",
     "scikit-image": "skimage",
     "imbalanced-learn": "imblearn",
+    "xgboost-cpu": "xgboost",
 }
 
 UNKNOWN = None  # the index cannot say; MISSING: it is sure that there is no such thing
@@ -58,6 +60,17 @@ class ApiIndex:
             lower = {m.lower() for m in mine}
             stdlib = set(sys.stdlib_module_names) | set(sys.builtin_module_names)
             self._top_level = stdlib | mine | {t for t in self._top_level if t.lower() in lower}
+
+    def with_packages(self, installed: Sequence[str]) -> ApiIndex:
+        """This index where further distributions are installed ("name==version"), of whose interfaces nothing is known."""
+        names = {package.partition("==")[0].lower() for package in installed}
+        more = {_IMPORT_NAMES.get(name, name.replace("-", "_")) for name in names - {n.lower() for n in self.versions}}
+        if more <= self._top_level:
+            return self
+        wider = copy.copy(self)
+        wider.__dict__.pop("top_level", None)
+        wider._top_level = self._top_level | more
+        return wider
 
     @cached_property
     def top_level(self) -> frozenset[str]:
