@@ -11,6 +11,8 @@ RAY_TEST := -m ray tests/unit/execution/cluster/test_ray.py tests/unit/engines/t
 # In one process: each simulator holds a gigabyte.
 LIBERO_TEST := tests/libero -m "libero and not slow"
 SKIPPED := $(VENV)/skipped-tests
+# PyTorch's index of CPU builds, if this machine's pip does not know it: a plain torch brings 3 GB of CUDA that nothing here uses.
+TORCH_INDEX ?=
 WORKERS ?= 2
 RUN ?= runs/demo
 
@@ -43,7 +45,7 @@ $(STAMP): pyproject.toml constraints-cpu.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints-cpu.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints-cpu.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet --constraint constraints-cpu.txt --editable '.[train,docker,sb3,dev]'
 	touch $@
 
