@@ -212,7 +212,7 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
         return
     progress = Progress(config.train.steps, config.run.name, console)  # type: ignore[arg-type]
     progress.note(
-        f"{run.path}: {config.train.steps} steps. {repeatable(config, ranks.size)} Loading the model and the sandbox ..."
+        f"{run.path}: {config.train.steps} step{'s' * (config.train.steps > 1)}. {repeatable(config, ranks.size)} Loading the model and the sandbox ..."
     )
     from wmrl_train.training.build import build
 
