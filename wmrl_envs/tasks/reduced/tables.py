@@ -47,8 +47,9 @@ class Table:
 
         match self.path.suffix.lower():
             case ".csv" | ".tsv":
-                raw = pd.read_csv(self.path, sep=self._separator, dtype=str, na_filter=False, encoding_errors="surrogateescape")
-                raw.iloc[rows].to_csv(to, sep=self._separator, index=False, errors="surrogateescape")
+                # Every byte is a letter of Latin-1, so that what is written is what was read, whatever its encoding.
+                raw = pd.read_csv(self.path, sep=self._separator, dtype=str, na_filter=False, encoding="latin-1")
+                raw.iloc[rows].to_csv(to, sep=self._separator, index=False, encoding="latin-1")
             case ".parquet":
                 self.frame.iloc[rows].to_parquet(to, index=False)
             case ".json":

@@ -66,8 +66,8 @@ def _held_out_table(plan: Plan, public: Path) -> None:
     part = to.with_name("held-out" + plan.train.path.suffix)
     plan.train.write(plan.test_rows, part)
     separator = "\t" if to.suffix.lower() == ".tsv" else ","
-    rows = pd.read_csv(part, sep="\t" if part.suffix == ".tsv" else ",", dtype=str, na_filter=False)
-    rows[list(plan.test.frame.columns)].to_csv(to, sep=separator, index=False)
+    rows = pd.read_csv(part, sep="\t" if part.suffix == ".tsv" else ",", dtype=str, na_filter=False, encoding="latin-1")
+    rows[list(plan.test.frame.columns)].to_csv(to, sep=separator, index=False, encoding="latin-1")
     part.unlink()
 
 

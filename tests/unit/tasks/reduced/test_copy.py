@@ -278,3 +278,11 @@ def test_why_a_task_cannot_be_reduced_can_be_asked_without_making_a_copy(make, h
     (competition.public_dir / "train.csv").rename(competition.public_dir / "history.csv")
     assert "no table with 'train' in its name" in why_not_reduced(competition)
     assert not (home / "reduced").exists()
+
+
+def test_bytes_of_another_encoding_stay_as_they_are(make):
+    competition = make(table(300).assign(note="cafe"), table(100, 1, 5000).assign(note="cafe"))
+    path = competition.public_dir / "train.csv"
+    path.write_bytes(path.read_bytes().replace(b"cafe", b"caf\xe9"))
+    made = reduce_competition(competition, 60, 40)
+    assert (made.competition.public_dir / "train.csv").read_bytes().count(b",caf\xe9") == 60
