@@ -67,6 +67,8 @@ def test_unknown_key_names_the_nearest_valid_one(override, nearest):
         ("tasks.train=[]", "tasks.train is empty"),
         ("world_model.kind=ensemble", "world_model.members"),
         ("world_model.members=[{kind: static}]", "only that"),
+        ("world_model.kind=stacked", "world_model.members"),
+        ("world_model.workers=2", 'with kind="low_fidelity" alone'),
         ("rollout.max_context=100", "leaves no room"),
         ("train=3", "is a section"),
         ("train.steps", "section.key=value"),
