@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 Row = tuple[str, list[tuple[float, float]], bool, float]  # task, (P(valid), score if valid) of each member, valid, score
-COMMON_PULL = 8.0  # executed programs that trusting the first member weighs
-TASK_PULL = 30.0  # executed programs of a task that the weights common to all tasks weigh
+COMMON_PULL = 30.0  # executed programs that trusting the first member weighs
+TASK_PULL = 100.0  # executed programs of a task that the weights common to all tasks weigh
 _VARIANCE = 0.05  # of scores within a task: puts the pulls into programs
 _NEWTON_STEPS = 25
 
