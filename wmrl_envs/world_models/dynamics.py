@@ -102,6 +102,7 @@ class EnsembleDynamics:
         self._inputs = np.zeros((0, inputs), dtype=np.float32)
         self._targets = np.zeros((0, outputs), dtype=np.float32)
         self._ends = np.zeros(0, dtype=np.float32)
+        self._paid = (-np.inf, np.inf)  # lowest and highest reward of these
         self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._since_fit = 0
         self._log_balance = 0.0
@@ -198,6 +199,12 @@ class EnsembleDynamics:
         joined = (np.concatenate(parts)[-self.capacity :] for parts in zip(kept, *self._new, strict=True))
         self._inputs, self._targets, self._ends = joined
         self._new.clear()
+        self._note_paid()
+
+    def _note_paid(self) -> None:
+        """The range of the rewards there are: predictions stay in it."""
+        if len(self._targets):
+            self._paid = float(self._targets[:, -1].min()), float(self._targets[:, -1].max())
 
     def _rescale(self, scales: list[Any]) -> None:
         """New scales of inputs and outputs, with first and last layers changed so that the networks still say the same."""
@@ -293,6 +300,7 @@ class EnsembleDynamics:
         after = flat.numpy().reshape(n, *self._obs_shape)
         seen = before.reshape(n, *self._obs_shape)
         rewards, terminated = y[:, -1].numpy().astype(float), (logit > self._log_balance).numpy()
+        rewards = np.clip(rewards, *self._paid)
         if self.reward_fn is not None:
             rewards = np.asarray(self.reward_fn(seen, actions, after), dtype=float)
         if self.termination_fn is not None:
@@ -353,6 +361,7 @@ class EnsembleDynamics:
         self._optimizer.load_state_dict(state["optimizer"])
         self._since_fit, self._new = int(state["since_fit"]), []
         self._inputs, self._targets, self._ends = (state[name].numpy().copy() for name in ("inputs", "targets", "ends"))
+        self._note_paid()
         self._starts = deque(state["starts"].numpy().copy(), maxlen=_MOST_STARTS)
 
 

@@ -14,6 +14,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from wmrl_envs.anchoring.alarm import Alarm
 from wmrl_envs.anchoring.columns import Columns
 from wmrl_envs.anchoring.graded import Graded
 from wmrl_envs.anchoring.groups import Group, GroupBook
@@ -26,7 +27,6 @@ from wmrl_envs.world_models.protocols import EpisodicModel, Seedable
 
 log = logging.getLogger(__name__)
 
-_AUDIT_EVERY = 64  # pairs
 _ONE_BY_ONE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -141,8 +141,7 @@ class AnchoredVecEnv(VectorEnv):
         self._started = False
         self._group_columns = {"anchored": np.zeros(n, dtype=bool), "group": np.zeros(n, dtype=np.int64),
                                "propensity": np.zeros(n), "valid": np.ones(n, dtype=bool)}  # fmt: skip
-        self._audited = 0  # pairs at the last look at the audit
-        self._audit = "none"  # what it said then
+        self._alarm = Alarm(self.corrector, schedule)
 
     # -- the gymnasium face ------------------------------------------------------------------------------------------
     def set_autoreset_mode(self, mode: AutoresetMode | str) -> None:
@@ -223,7 +222,7 @@ class AnchoredVecEnv(VectorEnv):
             self._begin(i, None, infos, columns)
         if not final_columns.empty:
             infos["final_info"], infos["_final_info"] = final_columns.into(finals, groups), terminated | truncated
-        self._heed_audit()
+        self._alarm.heed()
         return self._batch(self._slots.observations), rewards, terminated, truncated, columns.into(infos, self._groups())
 
     def render(self) -> tuple[Any, ...]:
@@ -379,32 +378,14 @@ class AnchoredVecEnv(VectorEnv):
     def _groups(self) -> dict[str, np.ndarray]:
         """The columns that say what group a slot is in, and what it weighs now."""
         columns = {key: column.copy() for key, column in self._group_columns.items()}
-        predicted = 0.0 if self._audit in ("freeze", "stop") else 1.0
+        predicted = 0.0 if self._alarm.freezes else 1.0
         columns["weight"] = np.where(columns["anchored"], self.corrector.rho, predicted) * columns["valid"]
-        columns["audit"] = np.full(self.num_envs, self._audit)
+        columns["audit"] = np.full(self.num_envs, self._alarm.says)
         return columns
 
     def _batch(self, observations: list[Any]) -> Any:
         self._buffer = concatenate(self.single_observation_space, observations, self._buffer)
         return deepcopy(self._buffer)
-
-    def _heed_audit(self) -> None:
-        """Do what the audit asks for: more anchors from its first alarm on, and no weight for predictions that mislead."""
-        if self.corrector.n_pairs - self._audited < _AUDIT_EVERY:
-            return
-        self._audited = self.corrector.n_pairs
-        action, before = self.corrector.action, self._book.schedule.fraction
-        self._book.schedule.adapt(action != "none")
-        if action != self._audit:
-            now = self._book.schedule.fraction
-            done = f"the anchor fraction is {now:g} (it was {before:g})"
-            if action in ("freeze", "stop"):
-                done += " and predicted groups weigh 0 in infos['wmrl']['weight'] until the alarm is over"
-            log.log(
-                logging.WARNING if action != "none" else logging.INFO, "The audit of the anchors says %r (before: %r): %s. Its figures: %s",
-                action, self._audit, done, {k: round(v, 4) for k, v in self.corrector.metrics().items() if k.startswith("audit_")},
-            )  # fmt: skip
-            self._audit = action
 
 
 def default_corrector(kind: str) -> Corrector:
