@@ -152,7 +152,7 @@ class Reader:
     def _readable(self, body: str, rest: str = "") -> tuple[str, bool]:
         """(the body in the first form that is Python, True), or (as it stands, False)."""
         dedented = textwrap.dedent(body)
-        forms = [dedented, body, dedented.replace("\u00a0", " ")]
+        forms = [dedented, body, textwrap.dedent(body.replace("\u00a0", " "))]
         if _BEGINS.match(rest):
             forms.insert(0, f"{rest.strip()}\n{dedented}")  # the program begins in the line of the fence
         for form in dict.fromkeys(forms):
@@ -198,6 +198,8 @@ def _after_label(line: str, kind: str) -> str:
 
 def _label(rest: str) -> tuple[str, str, str]:
     """(label, kind, what follows it in its line) of the text after an opening fence."""
+    if _BEGINS.match(rest):
+        return "", "", rest
     match = _LABEL.fullmatch(rest)
     label = match[1].strip(".") if match is not None else ""
     after = rest[match.end(1) :] if match is not None else rest

@@ -25,6 +25,7 @@ _STARTS_A_STATEMENT = re.compile(
     r"(?m)^[ \t]*+(?:(?:import|from|def|class|for|while|if|with|try|return|raise|assert|del|global|async|await|lambda|print)\b"
     r"|@\w|[\w.\[\]'\", ]++[-+*/%|&^]?=[^=]|[\w.]++\(|#)"
 )
+_BARE_LABEL = re.compile(r"\A\s*(?:python3?|py)[ \t]*\n", re.IGNORECASE)
 _LONGEST_SEARCH = 200  # objects of JSON that are tried
 
 
@@ -67,7 +68,7 @@ def extract_code(answer: str, join_blocks: bool = False) -> str:
     >>> extract_code("print(2)")
     'print(2)'
     """
-    text, reader = plain(answer), Reader()
+    text, reader = _BARE_LABEL.sub("", plain(answer)), Reader()
     if not _is_markup(text) and reader.is_program(text):
         return text
     if _unquoted(text) != text and (found := _in_blocks(_unquoted(text), reader, join_blocks, parsed_only=True)):
@@ -80,6 +81,9 @@ def extract_code(answer: str, join_blocks: bool = False) -> str:
             return code
         if found := _in_blocks(plain(code), reader, join_blocks, parsed_only=True):
             return found
+    head = re.split(r"(?m)^[ \t]*(?:```|~~~)", rest, maxsplit=1)[0].lstrip("\n")
+    if head != rest and reader.is_program(head) and statements(head, effective=True):
+        return head  # the block was opened by the prompt
     if found := _in_blocks(text, reader, join_blocks, parsed_only=False):
         return found
     if re.search(r"(?m)^[ \t]*(?:```|~~~)", rest):
