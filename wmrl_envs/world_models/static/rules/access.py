@@ -141,6 +141,8 @@ def _data_attribute(run: State, owner: Data, name: str) -> Any:
         accessor = owner.accessor or name in ("dt", "str", "sparse", "cat")
         if owner.kind == "series" and not owner.accessor:
             _check_accessor(run, owner, name)
+        if name == "T" and owner.kind != "array":
+            return Data("frame", open=True) if owner.kind == "frame" else owner
         if name == "T":
             return owner.but(kind=kind, rows=None, columns=None, width=None, exact=False)
         changes = {"columns": None} if kind == "array" else {}

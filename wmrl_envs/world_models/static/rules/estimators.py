@@ -18,7 +18,6 @@ from wmrl_envs.world_models.static.rules.pipelines import (
     PIPELINES,
     TRANSFORMERS_BY_COLUMN,
     UNIONS,
-    VECTORIZERS,
     cannot_be_negative,
     display,
     final_of,
@@ -145,7 +144,6 @@ def predict(run: State, model: Obj, method: str, x: Any) -> Any:
         run.report("api.method", owner=owner, name=method)
     check_fitted(run, model, display(model))
     if model.fitted_on is not None and isinstance(x, Data):
-        _check_same_columns(run, model, x)
         _check_dimensions(run, model, x)
     inputs = x
     if model.name in PIPELINES:
@@ -189,23 +187,6 @@ def _several_probabilities(final: Any, rows: str | None, y: Data | None) -> Any:
     if n and name.startswith(("MLP", "OneVsRest", "ClassifierChain")):
         return Data("array", rows=rows, nan=False, text=False, ndim=2, low=0.0)
     return UNKNOWN
-
-
-def _check_same_columns(run: State, model: Obj, x: Data) -> None:
-    seen = model.fitted_on
-    if seen is None or seen.kind != "frame" or x.kind != "frame" or seen.columns is None or x.columns is None:
-        return
-    first = first_step(model)
-    if seen.open or x.open or not isinstance(first, Obj) or first.name in TRANSFORMERS_BY_COLUMN | VECTORIZERS | UNIONS:
-        return
-    if tags_of(run, first) is None or first.name == "FunctionTransformer" or first.name in META:
-        return
-    unseen, lost = sorted(set(x.columns) - set(seen.columns)), sorted(set(seen.columns) - set(x.columns))
-    if unseen or lost:
-        lines = ["The feature names should match those that were passed during fit."]
-        lines += ["Feature names unseen at fit time:", *(f"- {c}" for c in unseen[:5])] if unseen else []
-        lines += ["Feature names seen at fit time, yet now missing:", *(f"- {c}" for c in lost[:5])] if lost else []
-        run.report("shapes.feature-names", text="\n".join(lines) + "\n")
 
 
 def _check_dimensions(run: State, model: Obj, x: Data) -> None:

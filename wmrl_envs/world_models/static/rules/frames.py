@@ -95,17 +95,6 @@ def store(run: State, owner: Any, key: Any, value: Any) -> None:
 
 def _store_columns(run: State, owner: Data, names: list[str], value: Any) -> None:
     missing = isinstance(value, Ref) and value.path in ("numpy.nan", "numpy.NaN", "pandas.NA", "pandas.NaT")
-    if (
-        isinstance(value, Data)
-        and value.kind == "array"
-        and value.ndim == 1
-        and value.rows
-        and owner.rows
-        and value.rows != owner.rows
-    ):
-        n, m = run.count(value.rows), run.count(owner.rows)
-        if n is not None and m is not None and n != m:
-            run.report("shapes.assign", n=n, m=m)
     column = replace(column_from(value), nan=True) if missing else column_from(value)
     for name in names:
         known = isinstance(value, Data) and value.kind == "frame" and value.columns and name in value.columns

@@ -29,7 +29,7 @@ def tags_of(run: State, obj: Obj) -> dict[str, Any] | None:
 
 def check_input(run: State, model: Obj, data: Any) -> None:
     """NaN, sparse or text input that an estimator refuses; no rows, no columns, three dimensions."""
-    if not isinstance(data, Data) or model.name in VECTORIZERS | ACCEPTS_ANYTHING:
+    if not isinstance(data, Data) or model.name in VECTORIZERS | ACCEPTS_ANYTHING | _ONE_COLUMN:
         return
     tags = tags_of(run, model)
     if not tags:
@@ -46,14 +46,10 @@ def check_input(run: State, model: Obj, data: Any) -> None:
         run.report("shapes.sparse")
     if data.sparse is None and not tags["sparse"]:
         run.report("shapes.sparse-likely")
-    if data.sparse is True and model.name == "StandardScaler" and model.get("with_mean", None, True) is True:
-        run.report("shapes.sparse-centre")
     if data.nan is True and not tags["nan"]:
         run.report("runtime.nan", model=model.name)
     if data.nan is True and tags["nan"] and data.sparse is not False and tags["type"] in ("classifier", "regressor"):
         run.report("runtime.nan-sparse" if data.sparse else "runtime.nan-sparse-likely", model=model.name)
-    if tags.get("positive") and data.low is not None and data.low < 0:
-        run.report("runtime.negative", model=model.name)
 
 
 def _check_dates(run: State, model: Obj, data: Data, tags: dict[str, Any]) -> None:
@@ -76,8 +72,6 @@ def _own_categories(model: Obj, data: Data) -> bool:
 def _check_size(run: State, model: Obj, data: Data) -> None:
     if data.ndim is not None and data.ndim > 2:
         run.report("shapes.dimensions", text=f"Found array with dim {data.ndim}, while dim <= 2 is required by {model.name}.")
-    if data.rows == "0":
-        run.report("shapes.empty", n=0, m=int(data.width or 1), model=model.name)
     if data.width == 0 and (data.columns is not None or data.exact) and not data.open:
         n = run.shown(data.rows)
         text = f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required by {model.name}."

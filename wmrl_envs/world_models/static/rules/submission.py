@@ -62,8 +62,13 @@ def no_header(run: State) -> None:
     run.report("submission.columns", text=f"Submission lacks the column(s) {', '.join(run.context.submission_columns)}")
 
 
+_PLAIN_OPTIONS = {"path_or_buf", "index", "index_label", "header", "float_format", "encoding", "na_rep", "mode"}
+
+
 def check_frame(run: State, frame: Data, options: Mapping[str, Any]) -> None:
     """A DataFrame written to SUBMISSION_PATH by the program itself, with the options of `to_csv`."""
+    if not set(options) <= _PLAIN_OPTIONS:
+        return
     header, index = options.get("header"), options.get("index")
     if (frame.kind == "frame" and frame.unnamed) or (isinstance(header, Const) and header.value is False):
         no_header(run)

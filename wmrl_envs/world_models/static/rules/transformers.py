@@ -18,7 +18,7 @@ from wmrl_envs.world_models.static.rules.pipelines import (
     steps_of,
 )
 from wmrl_envs.world_models.static.state import State
-from wmrl_envs.world_models.static.values import UNKNOWN, Column, Const, Data, Instance, Obj, Seq
+from wmrl_envs.world_models.static.values import UNKNOWN, Column, Const, Data, Instance, Obj, Ref, Seq
 
 
 def transform(run: State, step: Any, data: Any) -> Any:
@@ -94,7 +94,6 @@ def _plain(run: State, step: Obj, data: Data) -> Any:
         out.nan, out.text = False, data.text
         out.kind = "array"
     elif name in ("PCA", "TruncatedSVD", "NMF"):
-        _check_components(run, step, data)
         n = step.get("n_components", 0, 2)
         out.width, out.sparse, out.nan = (float(n) if isinstance(n, (int, float)) and n >= 1 else width), False, False
     elif name in ("MinMaxScaler", "Normalizer", "MaxAbsScaler", "Binarizer"):
@@ -104,7 +103,9 @@ def _plain(run: State, step: Obj, data: Data) -> Any:
     elif name == "PolynomialFeatures":
         out.width = None if width is None else width * (width + 3) / 2 + 1
     elif name == "FunctionTransformer":
-        return data.but(columns=None, nan=None, low=None)
+        function = step.get("func", 0, None)
+        known = function is None or isinstance(function, Ref)  # a function of numpy, which works item by item
+        return data.but(columns=None, nan=None, low=None) if known else UNKNOWN
     elif name in ("SelectKBest", "SelectPercentile", "SelectFromModel", "VarianceThreshold", "RFE"):
         k = step.get("k", None, None)
         out.width = float(k) if isinstance(k, int) else width
@@ -116,19 +117,6 @@ def _plain(run: State, step: Obj, data: Data) -> Any:
         out.sparse, out.nan, out.text, out.width = (data.sparse or None), None, None, None
         out.sparse = None if data.sparse else False
     return out
-
-
-def _check_components(run: State, step: Obj, data: Data) -> None:
-    n, rows = step.get("n_components", 0, 2), run.count(data.rows)
-    if not isinstance(n, int) or isinstance(n, bool) or data.width is None:
-        return
-    exact = data.kind == "frame" or data.exact
-    if exact and n > data.width:
-        if step.name == "TruncatedSVD":
-            text = f"n_components({n}) must be <= n_features({int(data.width)})."
-        else:
-            text = f"n_components={n} must be between 0 and min(n_samples, n_features)={int(min(data.width, rows or data.width))} with svd_solver='full'"
-        run.report("shapes.components", text=text)
 
 
 def _by_column(run: State, step: Obj, data: Data) -> Any:
@@ -163,6 +151,8 @@ def _by_column(run: State, step: Obj, data: Data) -> Any:
             column = (part.columns or {}).get(names[0], Column())
             part = Data("series", rows=data.rows, nan=column.nan, text=column.text, width=1.0, ndim=1)
         outputs.append(transform(run, transformer, part))
+    if step.get("remainder") == "passthrough" and any(spec is UNKNOWN or isinstance(spec, Obj) for _, spec in parts):
+        return UNKNOWN  # which columns are left over is decided by a selector
     if step.get("remainder") == "passthrough" and data.columns is not None and not data.open:
         rest = [c for c in data.columns if c not in used]
         if rest:
