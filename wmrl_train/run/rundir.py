@@ -106,13 +106,14 @@ class RunDirectory:
         self._lock = None
 
     def append(self, log: str, record: Mapping[str, Any]) -> None:
-        """Add one line to a log.
+        """Add one line to a log; a link in its place is replaced by a file.
 
         Raises:
             LogError: the disk is full or gone; what is in the checkpoints is intact.
         """
         line = json.dumps(_plain(record), allow_nan=False) + "\n"
         try:
+            _unlinked(self.path / log)
             with open(_opened(self.path / log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a", encoding="utf-8") as file:
                 file.write(line)
         except OSError as error:
@@ -143,10 +144,10 @@ class RunDirectory:
         return {log: (self.path / log).stat().st_size if (self.path / log).exists() else 0 for log in LOGS}
 
     def truncate(self, sizes: Mapping[str, int]) -> None:
-        """Cut the logs back to a checkpoint, so that a resumed run repeats no line."""
-        self.check()
+        """Cut the logs back to a checkpoint, so that a resumed run repeats no line; a link in place of one is removed."""
         for log in LOGS:
             path = self.path / log
+            _unlinked(path)
             with contextlib.suppress(FileNotFoundError), open(_opened(path, os.O_WRONLY), "ab") as file:
                 if os.fstat(file.fileno()).st_size > sizes.get(log, 0):
                     os.ftruncate(file.fileno(), sizes.get(log, 0))
@@ -162,6 +163,11 @@ class RunDirectory:
             number += 1
         self.path.rename(aside)
         return aside
+
+
+def _unlinked(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
 
 
 def _opened(path: Path, flags: int) -> int:

@@ -10,7 +10,7 @@ from wmrl_envs.errors import InvalidInput
 from wmrl_train.config import Config
 from wmrl_train.run import checkpoint
 from wmrl_train.run.report import write_report
-from wmrl_train.run.rundir import LogError, RunDirectory
+from wmrl_train.run.rundir import RunDirectory
 
 
 @pytest.fixture
@@ -34,15 +34,23 @@ def test_a_link_in_place_of_a_file_is_refused_and_its_target_untouched(run, vict
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(victim)
     directory = RunDirectory(run)
-    for attempt in (directory.acquire, lambda: directory.truncate({}), lambda: write_report(run)):
+    for attempt in (directory.acquire, lambda: write_report(run)):
         with pytest.raises(InvalidInput, match="is a symbolic link"):
             attempt()
     if name.endswith(".jsonl"):
-        with pytest.raises(LogError):
-            directory.append(name, {"x": 1})
         with pytest.raises(InvalidInput, match="cannot be read"):
             list(directory.read(name))
     assert victim.read_text() == "precious\n"
+
+
+@pytest.mark.parametrize("write", [lambda run, log: run.append(log, {"x": 1}), lambda run, log: run.truncate({})])
+@pytest.mark.parametrize("log", ["rollouts.jsonl", "metrics.jsonl", "anchors.jsonl"])
+def test_writing_to_a_log_replaces_a_link(run, victim, write, log):
+    (run / log).unlink(missing_ok=True)
+    (run / log).symlink_to(victim)
+    write(RunDirectory(run), log)
+    assert victim.read_text() == "precious\n"
+    assert not (run / log).is_symlink()
 
 
 def test_what_lies_where_the_report_is_prepared_is_untouched(run, victim):
