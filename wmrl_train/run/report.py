@@ -16,6 +16,7 @@ import numpy as np
 
 from wmrl_envs.correction import Recalibrator
 from wmrl_envs.errors import InvalidInput, MissingExtra, WmrlError
+from wmrl_envs.text import clean
 from wmrl_train.config import Config, CorrectionConfig, load_config
 from wmrl_train.run import changes
 from wmrl_train.run.changes import sentence
@@ -69,7 +70,7 @@ def write_report(run: str | Path) -> Path:
     try:
         descriptor, partial = tempfile.mkstemp(dir=directory.path, prefix=".report-")  # a new file: nothing lies in its place
         with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(page)
+            file.write(clean(page))  # half characters of a program's output fit in no file
         os.chmod(partial, 0o644)
         os.replace(partial, target)
     except OSError as error:

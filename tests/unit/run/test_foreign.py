@@ -67,6 +67,12 @@ def test_a_pipe_in_place_of_a_log_is_not_waited_for(run):
         list(RunDirectory(run).read("metrics.jsonl"))
 
 
+def test_half_characters_in_a_log_are_shown(run):
+    with (run / "settings.jsonl").open("w") as log:
+        log.write('{"step": 1, "changed": {"train.steps": ["\\ud800", 2]}}\n')
+    assert "? -> 2" in write_report(run).read_text(encoding="utf-8").replace("&gt;", ">")
+
+
 def test_checkpoints_elsewhere_are_refused(run, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (run / "checkpoints").symlink_to(tmp_path / "elsewhere")

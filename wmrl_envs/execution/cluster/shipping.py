@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -57,7 +58,11 @@ def pack(folder: Path, keep: Callable[[bytes], object], part_bytes: int = PART_B
 
 
 def unpack(parts: Iterable[bytes], digest: str, store: Path | None = None) -> Path:
-    """The folder that was packed into `parts`, unpacked into `store` unless it is there already (then no part is read)."""
+    """The folder that was packed into `parts`, unpacked into `store` unless it is there already (then no part is read).
+
+    Raises:
+        InvalidInput: the parts are not those of this digest.
+    """
     target = copy_of(digest, store)
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):  # several workers of a machine may be asked at once
@@ -65,14 +70,26 @@ def unpack(parts: Iterable[bytes], digest: str, store: Path | None = None) -> Pa
             return target
         partial = Path(tempfile.mkdtemp(dir=target.parent, prefix="partial-"))
         try:
-            with tarfile.open(fileobj=_Stream(iter(parts)), mode="r|") as archive:
+            total = hashlib.sha256()
+            arriving = _hashed(parts, total)
+            with tarfile.open(fileobj=_Stream(arriving), mode="r|") as archive:
                 archive.extractall(partial, filter="data")
+            for _ in arriving:  # what the archive did not need of its end
+                continue
+            if total.hexdigest() != digest:
+                raise InvalidInput(f"The data that was sent is not that of {digest[:12]}: send it again.")
             partial.chmod(0o755)  # programs run as another user
             partial.rename(target)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
     return target
+
+
+def _hashed(parts: Iterable[bytes], total: Any) -> Iterator[bytes]:
+    for part in parts:
+        total.update(part)
+        yield part
 
 
 def copy_of(digest: str, store: Path | None = None) -> Path:
