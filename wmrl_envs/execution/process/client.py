@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import subprocess
 import tempfile
@@ -41,9 +42,19 @@ def encode(job: Job, venv: str, base_prefix: str, tier: str, warm: bool, **more:
         "temporary": tempfile.gettempdir(),
         "limits": asdict(job.limits),
         "nice": job.nice,
+        "cpu_count": granted_cores(os.cpu_count() or 1, job.limits.processes),
         **more,
     }
     return wire.pack(header, job.code.encode(), job.prelude.encode())
+
+
+def granted_cores(available: int, processes: int) -> int:
+    """Cores a program is told that it has. A worker is a process with up to three threads, so a quarter of the limit.
+
+    >>> granted_cores(96, 64), granted_cores(2, 64), granted_cores(8, 2)
+    (16, 2, 1)
+    """
+    return min(available, max(processes // 4, 1))
 
 
 def data_folder(job: Job) -> Path:

@@ -21,7 +21,7 @@ from wmrl_envs.execution.base import CGROUP, Job, Sandbox
 from wmrl_envs.execution.classify import to_execution, unusable_code
 from wmrl_envs.execution.environment import load_environment
 from wmrl_envs.execution.process.box import cgroup
-from wmrl_envs.execution.process.client import Server, encode
+from wmrl_envs.execution.process.client import Server, encode, granted_cores
 from wmrl_envs.execution.process.gpus import GpuLeases
 from wmrl_envs.execution.process.holders import Holders
 from wmrl_envs.execution.process.reaper import reap
@@ -144,15 +144,6 @@ class ProcessSandbox(Sandbox):
 def _close(holders: Holders, server: Server) -> None:
     server.close()
     holders.close()
-
-
-def granted_cores(available: int, processes: int) -> int:
-    """Cores a program is told that it has. A worker is a process with up to three threads, so a quarter of the limit.
-
-    >>> granted_cores(96, 64), granted_cores(2, 64), granted_cores(8, 2)
-    (16, 2, 1)
-    """
-    return min(available, max(processes // 4, 1))
 
 
 def _core_sets(cpus: int | None) -> Iterator[list[int]]:
