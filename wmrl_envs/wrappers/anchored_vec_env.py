@@ -384,6 +384,8 @@ class AnchoredVecEnv(VectorEnv):
         return columns
 
     def _batch(self, observations: list[Any]) -> Any:
+        if isinstance(self.single_observation_space, _ONE_BY_ONE):  # as below, in a third of the time
+            return np.array(observations, dtype=self.single_observation_space.dtype)
         self._buffer = concatenate(self.single_observation_space, observations, self._buffer)
         return deepcopy(self._buffer)
 
