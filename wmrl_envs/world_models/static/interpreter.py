@@ -11,8 +11,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import wmrl_envs.world_models.static.objects as objects
 from wmrl_envs.context import TaskContext
-from wmrl_envs.world_models.static import objects
 from wmrl_envs.world_models.static.branches import Branches, Leaves, Return
 from wmrl_envs.world_models.static.expressions import OutOfBudget
 from wmrl_envs.world_models.static.index.api import MISSING, ApiIndex
