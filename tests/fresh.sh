@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/fresh.sh [COMMIT [TARGET...]]: clone a commit (default: HEAD) where nothing of ours exists and run its commands (default: make test, make demo).
-# The place: a mount namespace with empty /tmp, /var/tmp, /dev/shm and HOME, no caches of this user, a plain environment, and what the system has under /etc.
+# The place: a mount namespace with empty /tmp, /var/tmp, /dev/shm and HOME, no caches of this user, a plain environment (this
+# machine's way to the network and to packages stays), and what the system has under /etc.
 #   FRESH_DIR        where the scratch folder is made (default: .cache of this checkout; 12 GB are used and removed again)
 #   FRESH_PIP_CACHE  a folder of pip's downloads to use. It spares downloads and can hide no missing step: only what is asked for is taken from it.
 #   TORCH_INDEX      PyTorch's index of CPU builds, as for make
@@ -10,7 +11,7 @@ set -euo pipefail
 inside() { # SCRATCH PYTHON TARGET...: in the namespace if there is one
   local place=$1 python=$2 variable
   local -a environment=(HOME="$place/home" LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
-  for variable in TORCH_INDEX http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY CI; do
+  for variable in TORCH_INDEX PIP_{INDEX_URL,EXTRA_INDEX_URL,FIND_LINKS,CERT,DEFAULT_TIMEOUT} SSL_CERT_FILE {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY CI; do
     [ -z "${!variable:-}" ] || environment+=("$variable=${!variable}")
   done
   [ ! -d "$place/pip" ] || environment+=(PIP_CACHE_DIR="$place/pip")
