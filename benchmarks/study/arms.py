@@ -10,6 +10,8 @@ COMMON = [
     "run.threads=1", "train.steps=30", "train.save_every=1000", "tracking.samples_every=1000",
     "execution.sandbox=replay", f"execution.store={BANK}", "execution.timeout_s=6", "execution.cpu_s=null", f"agent.options.programs={BANK}", "world_model.options.learn=false",
     "eval.k=16", "eval.every=15",
+    # The paper's method, as the stored runs of main, structured and sensitivity were made; PLACEMENT sets these anew.
+    "correction.direction=inverse", "anchors.memory=false", "correction.on_alarm=warn",
 ]  # fmt: skip
 """Executions are replayed at their recorded cost. The world model is frozen, as the paper's is: all that adapts to anchors is the
 correction. 16 samples a task estimate the same mean as avg@8 with less noise; replays cost nothing."""
@@ -53,7 +55,7 @@ STRUCTURED: dict[str, list[str]] = {
 
 PLAIN = ["correction.debias=false", "correction.denoise=false"]
 FAVOURITES = ["anchors.place=favourites", "anchors.random_share=0", *PLAIN]
-PLACEMENT: dict[str, list[str]] = {
+_PLACEMENT: dict[str, list[str]] = {
     "real": REAL,
     "mixture": PLAIN,
     "wmrl": [],
@@ -68,6 +70,7 @@ PLACEMENT: dict[str, list[str]] = {
     "planted-members": ["anchors.place=members", *PLAIN, *PLANTED],
     "planted-mixture": [*PLAIN, *PLANTED],
 }
+PLACEMENT = {name: ["anchors.memory=true", "correction.on_alarm=free", *settings] for name, settings in _PLACEMENT.items()}
 """Where anchors are placed, with the memory of executed programs that is on by default; `-forgetful`: without it. `favourites` executes the
 member of every group that its predictions like best, `favourites-checked` a random one in a quarter of the groups, for pool and audit."""
 

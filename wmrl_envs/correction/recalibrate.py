@@ -148,8 +148,11 @@ class Recalibrator:
         fell_back_before, self.fell_back = self.fell_back, all(found is None for found in fitted.values())
         if self.fell_back and not fell_back_before:
             kept = "the last good map" if self._maps else "the identity"
-            log.warning("Recalibration with %d pairs has no usable slope (predictions do not rise with true scores, or true scores do not vary): %s stays.",
-                        len(self.pool), kept)  # fmt: skip
+            if np.ptp(self.pool.true) == 0:  # as CartPole's rewards: nothing to calibrate, nothing to worry about
+                log.info("The true scores of %d pairs are all %g: %s stays.", len(self.pool), self.pool.true[0], kept)
+            else:
+                log.warning("Recalibration with %d pairs has no usable slope (predictions do not rise with true scores): %s stays.",
+                            len(self.pool), kept)  # fmt: skip
         for name, found in fitted.items():
             if found is not None:
                 if self.choice is not None and name not in self._maps:
