@@ -171,7 +171,10 @@ class ProcessGrader:
             with self._lock:
                 process = self._idle.pop() if self._idle else None
             if process is None:
-                return _Process()
+                try:
+                    return _Process()
+                except OSError as error:
+                    raise EvaluationError(f"The process that grades submissions cannot be started ({error}).") from error
             if process.alive:
                 return process
             process.end()

@@ -143,3 +143,10 @@ def test_the_answers_are_missing_is_ours(competition):
     outcome = grade(competition, Execution(ExecutionStatus.OK, 0, submission=b"id,Strength\n1,2\n"))
     assert outcome.is_infra_error
     assert "GroundTruthError" in outcome.error
+
+
+def test_a_process_that_cannot_be_started_is_ours(competition, monkeypatch):
+    monkeypatch.setattr("sys.executable", "/nonexistent/python")
+    outcome = grade(competition, Execution(ExecutionStatus.OK, 0, submission=good(competition)), grader=ProcessGrader())
+    assert outcome.is_infra_error
+    assert "cannot be started" in outcome.error
