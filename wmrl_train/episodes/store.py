@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterator
@@ -16,6 +17,15 @@ from wmrl_envs.errors import InvalidInput
 from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome
 
 STORED_BYTES = 4 << 20  # a submission that is larger when compressed is remembered by its hash alone
+
+
+RECORDED = "recorded"  # in place of a hash: the grade of a bank that keeps no submissions
+
+
+def _hash(data: bytes | None, execution: Execution | None) -> str | None:
+    if data is None:
+        return RECORDED if execution is not None and execution.graded is not None else None
+    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ class Turn:
             wall_s=round(outcome.wall_s, 4),
             ran=execution is not None and execution.status in (ExecutionStatus.OK, ExecutionStatus.INVALID_SUBMISSION),
             submission=base64.b64encode(packed).decode() if data is not None and len(packed) <= STORED_BYTES else None,
-            submission_sha256=None if data is None else hashlib.sha256(data).hexdigest(),
+            submission_sha256=_hash(data, execution),
             relative_gap=gap,
         )
 
@@ -118,7 +128,9 @@ class Trajectory:
         turns = [Turn(**_checked(turn, _TURN)) for turn in record["turns"]]
         record.setdefault("repeat", record.get("attempt"))  # as it was called in earlier files
         known = _checked({name: record.get(name) if name in _OF_ROBOTS else record[name] for name in _TRAJECTORY}, _TRAJECTORY)
-        return cls(turns=turns, **known)
+        made = cls(turns=turns, **known)
+        _refuse_made_up(made)
+        return made
 
 
 _NUMBER, _TEXT = (int, float), (str, type(None))
@@ -133,9 +145,26 @@ _TURN: dict[str, Any] = {
 def _checked(record: dict[str, Any], types: dict[str, Any]) -> dict[str, Any]:
     """`record`, once the values it has are of these types: a word for a score would fail far from here."""
     for name, kind in types.items():
-        if name in record and not isinstance(record[name], kind):
+        if name in record and (not isinstance(record[name], kind) or isinstance(record[name], bool)):
             raise TypeError(f"{name}={record[name]!r} is of the wrong type")
+        if isinstance(record.get(name), float) and not math.isfinite(record[name]) and name != "raw_score":
+            raise ValueError(f"{name}={record[name]!r} is no finite number")
     return record
+
+
+def _refuse_made_up(trajectory: Trajectory) -> None:
+    """Refuse an episode that no evaluation can have written: a file from elsewhere is data, not a result."""
+    if not trajectory.turns and trajectory.failure is None:
+        raise ValueError("an episode without a turn and without a failure")
+    for turn in trajectory.turns:
+        ExecutionStatus(turn.status)
+        if turn.score is not None and not 0 <= turn.score <= 1:
+            raise ValueError(f"score={turn.score!r} is outside of [0, 1]")
+        if turn.wall_s < 0:
+            raise ValueError(f"wall_s={turn.wall_s!r} is below 0")
+        nothing = turn.submission is None and turn.submission_sha256 is None
+        if turn.score and nothing and trajectory.init_state is None:
+            raise ValueError(f"score={turn.score!r} without a submission")
 
 
 def append(path: Path, trajectory: Trajectory) -> None:

@@ -147,7 +147,17 @@ def read_episodes(path: Path, *, repair: bool = False) -> list[Trajectory]:
     """
     last: dict[tuple[Any, ...], Trajectory] = {}
     for trajectory in [*_old_robot_episodes(path / OLD_ROBOT_EPISODES), *store.read(path / EPISODES, repair=repair)]:
-        if trajectory.failure is None or last.get(trajectory.key, trajectory).failure is not None:
+        known = last.get(trajectory.key, trajectory)
+        if (
+            trajectory.failure is None
+            and known.failure is None
+            and (known.score, known.seed) != (trajectory.score, trajectory.seed)
+        ):
+            raise InvalidInput(
+                f"{path} holds two episodes {trajectory.key} with scores {known.score} and {trajectory.score}, seeds {known.seed} and "
+                f"{trajectory.seed}: expected one of each; remove the line that is not yours from {EPISODES}."
+            )
+        if trajectory.failure is None or known.failure is not None:
             last[trajectory.key] = trajectory
     return list(last.values())
 

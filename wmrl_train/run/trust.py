@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from wmrl_envs.errors import InvalidInput
-from wmrl_train.config import Config
+from wmrl_train.config import Config, WorldModelConfig
 
 #: Of the sandbox's options, those that neither weaken it nor say what is started or connected to.
 _HARMLESS = ("warm", "cpus", "gpus", "attempts", "memory_mb", "retries", "wait_s")
@@ -44,13 +44,33 @@ def reaching(config: Config) -> dict[str, Any]:
     {'execution.options.tier': 'unsafe'}
     """
     found = {f"execution.options.{name}": v for name, v in config.execution.options.items() if name not in _HARMLESS}
-    models = [
-        ("world_model", config.world_model),
-        *((f"world_model.members.{n}", m) for n, m in enumerate(config.world_model.members)),
-    ]
+    models = list(_models("world_model", config.world_model))
     for key, options in [("policy", config.policy.engine_options), *((k, m.engine_options) for k, m in models)]:
         found |= {f"{key}.engine_options.{name}": value for name, value in options.items() if _names_something(name, value)}
+    for key, model in models:
+        found |= {f"{key}.options.{name}": value for name, value in model.options.items() if _places_something(name, value)}
+    if config.execution.store is not None:
+        found["execution.store"] = config.execution.store
+    if config.libero.reward is not None and "://" in config.libero.reward:
+        found["libero.reward"] = config.libero.reward
+    away = [tracker for tracker in config.tracking.trackers if tracker != "tensorboard"]
+    if away:
+        found["tracking.trackers"] = away
     return found | {f"{key}.kind": section.kind for key, section in models if ":" in section.kind}
+
+
+def _models(key: str, section: WorldModelConfig) -> Iterator[tuple[str, WorldModelConfig]]:
+    """A world model's section and those of its members, of theirs and so on."""
+    yield key, section
+    for number, member in enumerate(section.members):
+        yield from _models(f"{key}.members.{number}", member)
+
+
+def _places_something(name: str, value: Any) -> bool:
+    """Whether a world model's option says where something is run, read or connected to, instead of how."""
+    if isinstance(value, str) and any(mark in value for mark in ":/\\"):
+        return True
+    return name in ("sandbox", "data_dir", "limits", "environment", "store", "model") and value != "auto"
 
 
 def _names_something(name: str, value: Any) -> bool:

@@ -97,3 +97,33 @@ def test_a_line_of_an_earlier_version_is_read(tmp_path):
     del record["statuses"]
     (tmp_path / "t.jsonl").write_text(json.dumps(record) + "\n")
     assert trajectories.read(tmp_path / "t.jsonl") == [whole]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"turn": {"score": True}}, "wrong type"),
+        ({"turn": {"score": 7.5}}, "outside of"),
+        ({"turn": {"score": float("nan")}}, "no finite number"),
+        ({"turn": {"status": "splendid"}}, "splendid"),
+        ({"turn": {"wall_s": float("inf")}}, "no finite number"),
+        ({"turn": {"score": 1.0, "submission": None, "submission_sha256": None}}, "without a submission"),
+        ({"turns": []}, "without a turn"),
+        ({"repeat": True}, "wrong type"),
+    ],
+)
+def test_an_episode_that_no_evaluation_can_have_written_is_refused(tmp_path, changes, message):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(line(**changes) + b"\n")
+    with pytest.raises(InvalidInput, match=f"line 1.*{message}"):
+        trajectories.read(path)
+
+
+def test_a_grade_of_a_bank_that_keeps_no_submissions_is_taken(tmp_path):
+    from wmrl_envs.outcome import RecordedGrade
+
+    replayed = Execution(ExecutionStatus.OK, 0, graded=RecordedGrade(raw_score=0.7), tier="replay")
+    made = Turn.of("print(1)", Outcome(ExecutionStatus.OK, 0.5, 0.7, "text", wall_s=1.0), replayed, "text")
+    path = tmp_path / "t.jsonl"
+    trajectories.append(path, Trajectory("t", "tabular", 0, 1, [made]))
+    assert trajectories.read(path)[0].score == 0.5

@@ -224,7 +224,10 @@ def test_rescoring_something_else_is_refused(wmrl, tmp_path):
 
 @pytest.mark.parametrize("settings", ["[]", "5", '{"env": []}', "[" * 100_000, "{"])
 def test_settings_of_something_else_are_not_continued(tmp_path, settings):
-    trajectories.append(tmp_path / "trajectories.jsonl", trajectories.Trajectory("t", "c", 0, 1))
+    trajectories.append(
+        tmp_path / "trajectories.jsonl",
+        trajectories.Trajectory("t", "c", 0, 1, [trajectories.Turn("x", "timeout", 0.0, None, "", 1.0)]),
+    )
     (tmp_path / "settings.json").write_text(settings)
     with pytest.raises(InvalidInput, match=r"settings\.json .*: give"):
         folders._resume(tmp_path, {"agent": "a"}, ())
@@ -256,3 +259,15 @@ def test_no_task_is_not_all_tasks(wmrl):
     code, out, err = wmrl("eval", "--agent", "demo", "--tasks", "")
     assert (code, out) == (2, "")
     assert "--tasks '': expected one of" in err
+
+
+def test_episodes_that_contradict_each_other_are_refused(tmp_path):
+    from wmrl_train.episodes import store
+    from wmrl_train.evaluation.folder import EPISODES, read_episodes, robot_episode
+
+    for success in (True, True):
+        store.append(tmp_path / EPISODES, robot_episode("t", 0, 0, success=success, steps=9))
+    assert len(read_episodes(tmp_path)) == 1
+    store.append(tmp_path / EPISODES, robot_episode("t", 0, 0, success=False, steps=9))
+    with pytest.raises(InvalidInput, match=r"two episodes .* with scores 1\.0 and 0\.0"):
+        read_episodes(tmp_path)

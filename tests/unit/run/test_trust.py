@@ -16,6 +16,10 @@ REACHING = [
     "world_model.kind=theirs:Model",
     "policy.engine_options.trust_remote_code=true",
     "world_model.engine_options.base_url=http://far",
+    "world_model.options.sandbox=ray",
+    "world_model.options.data_dir=/theirs",
+    "execution.store=/etc/theirs",
+    "tracking.trackers=[wandb]",
 ]
 
 
@@ -29,6 +33,18 @@ def test_what_a_stored_configuration_would_start_needs_the_users_word(setting, t
         check(stored, ["execution.workers=2", f"{key}2=1"], file, trust=False)
     check(stored, [], file, trust=True)
     check(stored, [setting], file, trust=False)
+
+
+def test_a_reward_model_on_another_machine_needs_the_users_word(tmp_path):
+    with pytest.raises(InvalidInput, match=r"libero\.reward='http://far:8010'"):
+        check(load_config("libero", ["libero.reward=http://far:8010"]), [], tmp_path / "config.yaml", trust=False)
+
+
+def test_members_of_members_are_looked_at(tmp_path):
+    inner = {"kind": "ensemble", "members": [{"kind": "static"}, {"kind": "theirs:Model"}]}
+    stored = load_config("laptop", ["world_model.kind=ensemble", f"world_model.members={[inner, {'kind': 'static'}]}"])
+    with pytest.raises(InvalidInput, match=r"world_model\.members\.0\.members\.1\.kind='theirs:Model'"):
+        check(stored, [], tmp_path / "config.yaml", trust=False)
 
 
 def test_what_only_says_how_fast_is_not_asked_about(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wmrl_envs.errors import InvalidInput
-from wmrl_envs.outcome import ExecutionStatus, Outcome
+from wmrl_envs.outcome import Execution, ExecutionStatus, Outcome
 from wmrl_train.config import load_config
 from wmrl_train.episodes import store
 from wmrl_train.episodes.store import Trajectory, Turn
@@ -30,7 +30,7 @@ def evaluation(folder, scores, category="tabular", **settings):
     for task, many in scores.items():
         for repeat, score in enumerate(many):
             outcome = Outcome(ExecutionStatus.OK, score or 0.0)
-            turns = [Turn.of("x", outcome, None, "")]
+            turns = [Turn.of("x", outcome, Execution(ExecutionStatus.OK, 0, submission=b"id,y\n"), "")]
             store.append(
                 folder / "trajectories.jsonl",
                 Trajectory(task, category, repeat, 1, turns, failure="ours" if score is None else None),
