@@ -66,7 +66,8 @@ def main(steps=8, demonstrations=12, groups=4, n=4, folder=None):
         f"libero.suite={stove.suite}", f"libero.task={stove.index}", f"libero.init_states={starts}", "libero.max_steps=40",
         f"libero.options={CHEAP}", "libero.simulators=1", f"libero.reward={folder / 'progress.safetensors'}",
         f"rollout.groups={groups}", f"rollout.group_size={n}", f"anchors.fraction={1 / groups}",
-        f"correction.min_pairs={2 * n}", f"correction.refit_every={n}", "optim.lr=5e-4", "optim.epochs=4", "eval.temperature=1.0",
+        f"correction.min_pairs={2 * n}", f"correction.refit_every={n}", "optim.lr=5e-4", "optim.epochs=4",
+        "eval.temperature=1.0",
     ])  # fmt: skip
     run = RunDirectory(config.run_dir)
     run.acquire()

@@ -3,8 +3,9 @@
     make setup                               # or: pip install '.[train]'; wmrl sandbox build; wmrl tasks prepare builtin
     python examples/post_train_agent.py --steps 20
 
-It says nothing until it is done, which takes some minutes: `tail -f runs/post-train-agent/metrics.jsonl` shows the steps. From the command line, with
-progress, and with this folder on the path: `PYTHONPATH=examples wmrl train laptop train.steps=20 world_model.kind=post_train_agent:CautiousModel`.
+It says nothing until it is done, which takes some minutes: `tail -f runs/post-train-agent/metrics.jsonl` shows the steps. From
+the command line, with progress, and with this folder on the path: `PYTHONPATH=examples wmrl train laptop train.steps=20
+world_model.kind=post_train_agent:CautiousModel`.
 """
 
 import argparse

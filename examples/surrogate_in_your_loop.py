@@ -142,7 +142,8 @@ def train(args: Args) -> dict[str, float]:
         optimizer.step()
         if update % 10 == 9:
             print(
-                f"update {update + 1:4}: real steps {dynamics.n_transitions:6}, imagined {imagined:6}, return {evaluate(policy, args):6.1f}"
+                f"update {update + 1:4}: real steps {dynamics.n_transitions:6}, imagined {imagined:6}, return "
+                f"{evaluate(policy, args):6.1f}"
             )
 
     envs.close()

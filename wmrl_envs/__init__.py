@@ -74,8 +74,8 @@ _ENVS = {  # id -> (entry point, nondeterministic: real execution has a wall clo
 
 
 def register_envs() -> None:
-    """Register the environments with Gymnasium (done on import; `gymnasium.make("wmrl_envs:MLEDojo-v0")` imports it, and so do the gymnasium releases that
-    read the entry point `gymnasium.envs`).
+    """Register the environments with Gymnasium (done on import; `gymnasium.make("wmrl_envs:MLEDojo-v0")` imports it, and so do
+    the gymnasium releases that read the entry point `gymnasium.envs`).
     """
     for env_id, (entry_point, nondeterministic) in _ENVS.items():
         if env_id not in gymnasium.registry:

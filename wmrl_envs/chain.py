@@ -1,7 +1,7 @@
 """`Chain`: an environment under its wrappers, whose base can be answered for.
 
-For one step, the base environment's expensive method is shadowed: whoever steps the chain says what it returns, and every wrapper
-around it acts on that as on a real step.
+For one step, the base environment's expensive method is shadowed: whoever steps the chain says what it returns, and every
+wrapper around it acts on that as on a real step.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generation:
-    """One completion: sampled ids (a final stop id included), the log-probability of each under the sampling distribution, text without the stop id.
+    """One completion: sampled ids (a final stop id included), the log-probability of each under the sampling distribution, text
+    without the stop id.
 
     `choices`: for each id, the ids there were to choose from, if the sampling was restricted (to one: nothing was chosen).
     """
@@ -57,7 +58,9 @@ class Engine(Protocol):
 
 @runtime_checkable
 class LimitedContext(Protocol):
-    """An engine that knows how long a context may be. `max_context`: tokens of prompt and completion together; None: it cannot say."""
+    """An engine that knows how long a context may be. `max_context`: tokens of prompt and completion together; None: it cannot
+    say.
+    """
 
     max_context: int | None
 

@@ -1,5 +1,5 @@
-"""The records everything else exchanges: `Solution` (what an agent proposes), `Execution` (what a sandbox saw), `Feedback` (what
-the agent is told) and `Outcome` (what became of it), whether it was executed or predicted.
+"""The records everything else exchanges: `Solution` (what an agent proposes), `Execution` (what a sandbox saw), `Feedback`
+(what the agent is told) and `Outcome` (what became of it), whether it was executed or predicted.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Execution:
     Attributes:
         submission: the bytes the program left at SUBMISSION_PATH, or None (absent, refused or too large).
         submission_problem: why `submission` is None although something lies there ("is a FIFO", "600 MiB, limit 512").
-        tier: the isolation it ran under ("namespaces", "landlock", "docker", "unsafe"; "replay" for a recorded run); with "+cgroup" where the
-            kernel limits all memory of the run together, else what its processes show is counted.
+        tier: the isolation it ran under ("namespaces", "landlock", "docker", "unsafe"; "replay" for a recorded run); with
+            "+cgroup" where the kernel limits all memory of the run together, else what its processes show is counted.
         detail: the limit it was ended at ("ended at the limit: cpu"), or "".
         setup_cpu_s: CPU seconds spent with this run for later ones too (reading data that many programs start from).
         cached: answered from the execution cache (`wall_s` and `cpu_s` are those of the recorded run).

@@ -1,4 +1,6 @@
-"""Requests to a server, ours or others': an address that is one, a request, what is worth another attempt, how it is tried again."""
+"""Requests to a server, ours or others': an address that is one, a request, what is worth another attempt, how it is tried
+again.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class NoAnswer(Exception):
 def ask(
     url: str, body: bytes | None = None, *, headers: Mapping[str, str], timeout_s: float, most_bytes: int = MOST_BYTES
 ) -> Any:
-    """What a server answers, read from JSON. A POST with a body, a GET without. Redirects are not followed: nobody checked where to.
+    """What a server answers, read from JSON. A POST with a body, a GET without. Redirects are not followed: nobody checked
+    where to.
 
     Args:
         url: checked (`checked_url`). body: to send. headers: to send.

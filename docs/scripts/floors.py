@@ -1,7 +1,8 @@
-"""The floors of the house: which folder may import which. The test of the import rule and the picture in docs/architecture.md read it.
+"""The floors of the house: which folder may import which. The test of the import rule and the picture in docs/architecture.md
+read it.
 
-A file imports from its own folder and from lower floors, never upwards, and no two files import each other. `python docs/scripts/floors.py`
-draws the picture again.
+A file imports from its own folder and from lower floors, never upwards, and no two files import each other. `python
+docs/scripts/floors.py` draws the picture again.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def _targets(node: ast.Import | ast.ImportFrom, known: dict[str, Path]) -> Itera
 def floor(module: str) -> tuple[int, int]:
     """(building, floor) of a module: wmrl_envs is below wmrl_train.
 
-    `wmrl_envs/__init__` shows names of every floor and is its roof; `wmrl_train/__init__` knows the version only and is its ground.
+    `wmrl_envs/__init__` shows names of every floor and is its roof; `wmrl_train/__init__` knows the version only and is its
+    ground.
     """
     package, _, rest = module.partition(".")
     building = list(FLOORS).index(package)

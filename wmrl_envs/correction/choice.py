@@ -16,12 +16,13 @@ NONE = "none"
 
 
 class MapChoice:
-    """Compares maps by the error of the advantages they would have given, and picks one only where it is clearly better than none.
+    """Compares maps by the error of the advantages they would have given, and picks one only where it is clearly better than
+    none.
 
     An advantage is a score less its group's mean, so the error of a map in a group is the variance of its residuals there (in a
-    group of one: the squared residual). For each map the window holds, group by group, how much lower its error was than that of
-    the raw prediction. A map is chosen when the mean of these gains exceeds `margin` of its standard errors; of several the one
-    with the largest mean gain. In doubt there is no map.
+    group of one: the squared residual). For each map the window holds, group by group, how much lower its error was than that
+    of the raw prediction. A map is chosen when the mean of these gains exceeds `margin` of its standard errors; of several the
+    one with the largest mean gain. In doubt there is no map.
 
     Args:
         names: of the maps; "none" is the raw prediction and always there.
@@ -43,7 +44,9 @@ class MapChoice:
         self._best: str | None = None  # once it is known, until something changes
 
     def observe(self, residuals: Mapping[str, np.ndarray], group: Any) -> None:
-        """Residuals (prediction under each map, less the truth) of the pairs of one group, by the maps as they were before them."""
+        """Residuals (prediction under each map, less the truth) of the pairs of one group, by the maps as they were before
+        them.
+        """
         self._best = None
         raw = _error(residuals[NONE])
         self._error.append(raw)

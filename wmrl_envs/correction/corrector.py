@@ -26,10 +26,11 @@ class Corrector:
         min_pairs, refit_every, direction, levels, score_range, per_task, two_stage: see `Recalibrator`.
         window, w_max: see `FusionWeight`.
         debias: calibrate predictions. denoise: weight anchors by rho (False: rho is 1).
-        fusion: "ivw" (Equation 5), "cv" (control variate: unbiased over the draw however wrong the world model, if anchors' episodes
-            come from the same distribution as the others), "dr" (doubly robust, its correction shrunk), "auto" (ivw or cv, whichever
-            has the lower estimated mean squared error) or "none" (plain mean over groups).
-        noise: standard deviation of what two predictions of one solution differ by, for "auto"; 0 for deterministic world models.
+        fusion: "ivw" (Equation 5), "cv" (control variate: unbiased over the draw however wrong the world model, if anchors'
+            episodes come from the same distribution as the others), "dr" (doubly robust, its correction shrunk), "auto" (ivw or
+            cv, whichever has the lower estimated mean squared error) or "none" (plain mean over groups).
+        noise: standard deviation of what two predictions of one solution differ by, for "auto"; 0 for deterministic world
+            models.
         prequential: residuals by the map as it was before their pair; False: by the map refitted with it, which flatters the
             residual noise and so rho (for comparison).
         audit: keep an `AnchorAudit`.
@@ -124,9 +125,9 @@ class Corrector:
     ) -> None:
         """Take in the pairs of anchor groups: residual by the map as of before them, then pool, then refit if due.
 
-        The map is fitted to the pairs it is applied to. The noise (eta2), the rule "auto" and the audit look at what the gradient
-        sees, episodes: where an episode has several pairs, its score is not one of them (the best of four noisy predictions is
-        biased even if each is not).
+        The map is fitted to the pairs it is applied to. The noise (eta2), the rule "auto" and the audit look at what the
+        gradient sees, episodes: where an episode has several pairs, its score is not one of them (the best of four noisy
+        predictions is biased even if each is not).
 
         Args:
             predicted: raw predicted scores of solutions, shape (n,) or (groups, n). Pairs whose execution failed for reasons of
@@ -134,7 +135,8 @@ class Corrector:
             true: true scores, same shape.
             group: one for all, one a group or one a pair; ids are unique to one group of trajectories.
             task: likewise.
-            episodes: (calibrated, true) scores of the episodes, each of shape (k,) for one group; default: the pairs are episodes.
+            episodes: (calibrated, true) scores of the episodes, each of shape (k,) for one group; default: the pairs are
+                episodes.
 
         Raises:
             InvalidInput: scores out of range, or unequal numbers of them; nothing is taken in.
@@ -144,7 +146,8 @@ class Corrector:
             calibrated, worth = (check_scores(x, "episode", self.score_range) for x in episodes)
             if calibrated.shape != worth.shape or (np.ndim(group) != 0 and group is not None):
                 raise InvalidInput(
-                    f"episodes of {calibrated.size} calibrated and {worth.size} true scores with group={group!r:.60}: expected one of "
+                    f"episodes of {calibrated.size} calibrated and {worth.size} true scores with group={group!r:.60}: "
+                    f"expected one of "
                     "each an episode, of one group at a time."
                 )
         residuals = self.recalibrator.update(predicted, true, group, task)
@@ -190,7 +193,8 @@ class Corrector:
         executed: Any = None,
         lost: Any = (),
     ) -> np.ndarray:
-        """Weighted advantages C, so that the fused gradient is (1/n) sum over groups k and members i of C_ki grad log pi(tau_ki).
+        """Weighted advantages C, so that the fused gradient is (1/n) sum over groups k and members i of C_ki grad log
+        pi(tau_ki).
 
         Args:
             predicted: raw predicted scores, shape (m, n): m groups of n trajectories.
@@ -198,11 +202,11 @@ class Corrector:
             is_anchor: groups that were really executed as a whole, shape (m,).
             tasks: shape (m,), for the per-task map.
             propensity: probability with which each group (m,), or member (m, n), was to be executed, as drawn; needed by the
-                control variate and the doubly robust rule to stay unbiased. Leave it out where anchors land in other batches than
-                they were drawn for (deferred anchors): then the rules normalise by what landed.
+                control variate and the doubly robust rule to stay unbiased. Leave it out where anchors land in other batches
+                than they were drawn for (deferred anchors): then the rules normalise by what landed.
             freeze: only what was executed counts (what the audit's action "freeze" means).
-            calibrated: shape (m, n), where the caller has mapped the scores already (the mean over turns of mapped scores is not
-                the map of the mean); default: the map applied to `predicted`.
+            calibrated: shape (m, n), where the caller has mapped the scores already (the mean over turns of mapped scores is
+                not the map of the mean); default: the map applied to `predicted`.
             known: members whose true score is known although their group is no anchor, shape (m, n): remembered from earlier
                 executions, or executed inside their group.
             executed: of the `known`, those that this batch's draw executed, shape (m, n); default: none.
@@ -281,10 +285,10 @@ class Corrector:
     def _rule(self, mask: np.ndarray, n: int) -> str:
         """The rule in force: for "auto" the one with the lower estimated squared error of this batch's gradient.
 
-        In units of the gradient variance one unit of score variance causes: noise averages over the n members and the groups, the
-        systematic part of the residual does not. A world model that gives the same solution the same score every time has no
-        noise: the whole of its residual within groups is systematic, be it a bend of the scores or a wrong order. `noise` is what
-        is taken off.
+        In units of the gradient variance one unit of score variance causes: noise averages over the n members and the groups,
+        the systematic part of the residual does not. A world model that gives the same solution the same score every time has
+        no noise: the whole of its residual within groups is systematic, be it a bend of the scores or a wrong order. `noise` is
+        what is taken off.
         """
         if self.fusion != "auto":
             return self.fusion
@@ -303,8 +307,10 @@ class Corrector:
     # -- bookkeeping -------------------------------------------------------------------------------------------------
     def metrics(self) -> dict[str, float]:
         """The scalars to log; a quantity not known yet is absent."""
-        out = {"rho": self.rho, "n_pairs": float(self.n_pairs), "ready": float(self.ready), "fits": float(self.recalibrator.n_fits),
-               "fell_back": float(self.recalibrator.fell_back), "control_coefficient": self.fusion_weight.control_coefficient}  # fmt: skip
+        out = {"rho": self.rho, "n_pairs": float(self.n_pairs), "ready": float(self.ready),
+            "fits": float(self.recalibrator.n_fits),
+               "fell_back": float(self.recalibrator.fell_back),
+               "control_coefficient": self.fusion_weight.control_coefficient}  # fmt: skip
         known = {"eta2": self.eta2, "eta2_cal": self.eta2_cal, "eta2_solutions": self.by_solution.eta2()}
         out |= {key: value for key, value in known.items() if value is not None}
         out |= {f"map_{name}": float(self.debias and self.recalibrator.in_use == name) for name in FITTED}
@@ -317,7 +323,8 @@ class Corrector:
     def state_dict(self) -> dict[str, Any]:
         """Everything learned, JSON-able; `load_state_dict` of a corrector built with the same arguments restores it exactly."""
         return {"recalibrator": self.recalibrator.state_dict(), "fusion_weight": self.fusion_weight.state_dict(),
-                "by_solution": self.by_solution.state_dict(), "audit": None if self.audit is None else self.audit.state_dict()}  # fmt: skip
+                "by_solution": self.by_solution.state_dict(),
+                "audit": None if self.audit is None else self.audit.state_dict()}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`.

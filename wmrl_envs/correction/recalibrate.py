@@ -151,7 +151,8 @@ class Recalibrator:
             if np.ptp(self.pool.true) == 0:  # as CartPole's rewards: nothing to calibrate, nothing to worry about
                 log.info("The true scores of %d pairs are all %g: %s stays.", len(self.pool), self.pool.true[0], kept)
             else:
-                log.warning("Recalibration with %d pairs has no usable slope (predictions do not rise with true scores): %s stays.",
+                log.warning("Recalibration with %d pairs has no usable slope (predictions do not rise with true "
+                "scores): %s stays.",
                             len(self.pool), kept)  # fmt: skip
         for name, found in fitted.items():
             if found is not None:

@@ -23,7 +23,8 @@ class Batch:
         anchored: groups that were really executed as a whole, shape (m,).
         known: members whose true score is known, shape (m, n); all of an anchored group.
         remembered: members known from earlier executions and not by this batch's draw, shape (m, n).
-        propensity: probability with which each member was to be executed, shape (m, n); None: equal, normalised by what was drawn.
+        propensity: probability with which each member was to be executed, shape (m, n); None: equal, normalised by what was
+            drawn.
         lost: propensities of the groups that were drawn as anchors and lost; they are not among the m.
     """
 
@@ -71,9 +72,9 @@ def frozen(batch: Batch) -> np.ndarray:
 def control_variate(batch: Batch, lam: float) -> np.ndarray:
     """G = mean_E(g_E - lam g_WM) + lam mean_all(g_WM), `lam` from past pairs only.
 
-    Unbiased over the draw of the anchors for any fixed `lam`, however wrong the world model is, if the anchors' episodes come from
-    the same distribution as the others: a batch that drew no anchor still counts its predictions by `lam`, no more. Anchor groups
-    that were drawn and lost give their share to those that landed.
+    Unbiased over the draw of the anchors for any fixed `lam`, however wrong the world model is, if the anchors' episodes come
+    from the same distribution as the others: a batch that drew no anchor still counts its predictions by `lam`, no more. Anchor
+    groups that were drawn and lost give their share to those that landed.
     """
     m, mask = batch.m, batch.anchored
     a_wm = centred(batch.predicted)
@@ -93,8 +94,8 @@ def control_variate(batch: Batch, lam: float) -> np.ndarray:
 def doubly_robust(batch: Batch, lam: float) -> np.ndarray:
     """r_hat + lam (r - r_hat) / propensity for each executed member, r_hat for the others, then Equation 1.
 
-    lam = 1 is unbiased over the draw and varies most; lam = the propensity puts the truth in place of the prediction where it is
-    known, and no more. Remembered truths are exact and need no correction.
+    lam = 1 is unbiased over the draw and varies most; lam = the propensity puts the truth in place of the prediction where it
+    is known, and no more. Remembered truths are exact and need no correction.
     """
     executed = batch.known & ~batch.remembered
     if batch.propensity is None:

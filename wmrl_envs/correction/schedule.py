@@ -165,7 +165,8 @@ class AnchorSchedule:
         self._ahead = []
 
     def state_dict(self) -> dict[str, Any]:
-        return {"fraction": self.fraction, "credit": self._credit, "ahead": [list(x) for x in self._ahead], "drawn": [list(item) for item in self._drawn.items()],
+        return {"fraction": self.fraction, "credit": self._credit, "ahead": [list(x) for x in self._ahead],
+        "drawn": [list(item) for item in self._drawn.items()],
                 "rng": self._rng.bit_generator.state}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -115,7 +115,9 @@ class Reader:
         return bool(statements(text))
 
     def blocks(self, text: str) -> list[Block]:
-        """The blocks in order. One ends at the first later fence up to which it is Python, else at the first that closes a line."""
+        """The blocks in order. One ends at the first later fence up to which it is Python, else at the first that closes a
+        line.
+        """
         marks, found, i = _marks(text), [], 0
         while i < len(marks):
             block, i = self._block(text, marks, i)

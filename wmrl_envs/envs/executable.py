@@ -1,4 +1,6 @@
-"""`ExecutableEnv`: an environment whose `step` is propose -> execute -> observe, so that a world model can replace `execute` alone."""
+"""`ExecutableEnv`: an environment whose `step` is propose -> execute -> observe, so that a world model can replace `execute`
+alone.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ class ExecutableEnv(gymnasium.Env):
     another thread while no other method of the same environment runs.
 
     Attributes:
-        replaceable: whether `observe` is a function of the outcome (and of earlier ones) alone, so that a predicted outcome can take the
-            place of `execute`. False where `execute` leaves something behind that is observed.
+        replaceable: whether `observe` is a function of the outcome (and of earlier ones) alone, so that a predicted outcome can
+            take the place of `execute`. False where `execute` leaves something behind that is observed.
     """
 
     replaceable = True

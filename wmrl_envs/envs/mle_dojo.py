@@ -1,4 +1,6 @@
-"""`MLEDojo-v0`: a competition as a multi-turn environment. The agent answers with a program, the environment runs and grades it."""
+"""`MLEDojo-v0`: a competition as a multi-turn environment. The agent answers with a program, the environment runs and grades
+it.
+"""
 
 from __future__ import annotations
 
@@ -208,7 +210,9 @@ class MLEDojoEnv(ExecutableEnv):
         return f"{e.competition.slug}: attempt {e.turn} of {self.max_turns}, best score {e.best_score:.4f}\n{self._observation}"
 
     def close(self) -> None:
-        """Release the sandbox this environment made, and the grading processes; idempotent. A sandbox that was passed in stays open."""
+        """Release the sandbox this environment made, and the grading processes; idempotent. A sandbox that was passed in stays
+        open.
+        """
         if self._holds_grader:
             from wmrl_envs.tasks.grader import shared
 

@@ -53,10 +53,11 @@ def solution(answer: str, task: str, max_characters: int, join_blocks: bool = Fa
 
 
 def extract_code(answer: str, join_blocks: bool = False) -> str:
-    r"""The program in an answer: the last block that is labelled as Python and parses, else an unlabelled one, else the whole text.
+    r"""The program in an answer: the last block that is labelled as Python and parses, else an unlabelled one, else the whole
+    text.
 
-    A block closes at the first later fence up to which it is Python, so that a fence in a string or a comment ends nothing. What
-    a `<think>` passage holds is ignored. Code in tool calls (XML or JSON) is read where there is no block. Where nothing
+    A block closes at the first later fence up to which it is Python, so that a fence in a string or a comment ends nothing.
+    What a `<think>` passage holds is ignored. Code in tool calls (XML or JSON) is read where there is no block. Where nothing
     parses, the last block stands, whose syntax error the agent is told; "" where there is no program at all.
 
     Args:

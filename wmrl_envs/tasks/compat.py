@@ -1,8 +1,9 @@
-"""`compat="mledojo"`: the numbers MLE-Dojo's own graders give (commit 667a8fd), defects included, for those who must reproduce them.
+"""`compat="mledojo"`: the numbers MLE-Dojo's own graders give (commit 667a8fd), defects included, for those who must reproduce
+them.
 
-Another metric or parameter, missing predictions that are skipped or scored instead of refused, columns that are ignored, files refused
-because the id is not their first column. Not imitated: messages, the mutation of frames, orders that depend on the numpy build, and scores
-of infinite values or of words in place of numbers (refused here).
+Another metric or parameter, missing predictions that are skipped or scored instead of refused, columns that are ignored, files
+refused because the id is not their first column. Not imitated: messages, the mutation of frames, orders that depend on the
+numpy build, and scores of infinite values or of words in place of numbers (refused here).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Override:
     Attributes:
         metric, params: another metric, or other parameters of it.
         score: a function of its own.
-        missing: what a missing number does: "refused", "skipped" (the mean of its column is over the others) or "undefined" (the
-            score is NaN, as it is for a logarithm of a number below -1).
+        missing: what a missing number does: "refused", "skipped" (the mean of its column is over the others) or "undefined"
+            (the score is NaN, as it is for a logarithm of a number below -1).
         extra_columns: more columns are accepted. also_required: columns a submission must have as well.
         by_id_only: rows with the same id are matched in file order, the other id columns are ignored.
         in_order: rows are not matched at all: they must be in the order of the answers.
@@ -132,7 +133,9 @@ def _column_spearman(case: Case) -> float:
 
 
 def _gini_in_order(case: Case, missing_first: bool = False) -> float:
-    """Ties are ordered by an unstable sort of the rows in the order of their ids as text; missing predictions come last or first."""
+    """Ties are ordered by an unstable sort of the rows in the order of their ids as text; missing predictions come last or
+    first.
+    """
     order = np.argsort(case.ids.astype(str), kind="stable")
     truth, guess = case.true_numbers()[order, 0], _loose(case)[order, 0]
 

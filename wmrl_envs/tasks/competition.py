@@ -1,4 +1,6 @@
-"""A competition on disk: what the agent may see (`public_dir`), what only the grader reads, and the boards scores are ranked on."""
+"""A competition on disk: what the agent may see (`public_dir`), what only the grader reads, and the boards scores are ranked
+on.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,9 @@ def of_text(text: str) -> Feedback:
 
 
 def for_agent(outcome: Outcome) -> Feedback:
-    """The record of an outcome; of one without (text only), see `Outcome.report`. A calibrated score takes the place of the predicted."""
+    """The record of an outcome; of one without (text only), see `Outcome.report`. A calibrated score takes the place of the
+    predicted.
+    """
     known = outcome.report
     if known is None:
         if outcome.status is not ExecutionStatus.OK:

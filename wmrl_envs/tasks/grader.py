@@ -98,7 +98,9 @@ class ProcessGrader:
         self._holders = 0
 
     def score(self, competition: Competition, data: bytes) -> float:
-        """See `Grader.score`. A file on which the grader fails or runs into its limits is the agent's, unless it fails on the sample too."""
+        """See `Grader.score`. A file on which the grader fails or runs into its limits is the agent's, unless it fails on the
+        sample too.
+        """
         answer = self._ask(competition.spec, competition.private.answers, data)
         if "raw" in answer:
             return float(answer["raw"])

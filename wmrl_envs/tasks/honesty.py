@@ -1,8 +1,8 @@
 """Is a submission too good to be honest? A second line behind the sandbox: cheap, needs no model, and can be fooled.
 
-When a built-in competition is built, two plain models mark its *hard rows*, the test rows both get wrong. Honest models get few of
-them right, whoever has the answers gets them all. For numbers, predictions that equal the answers to four digits tell the same.
-Pictures have no hard rows: a good model may get all of them right.
+When a built-in competition is built, two plain models mark its *hard rows*, the test rows both get wrong. Honest models get few
+of them right, whoever has the answers gets them all. For numbers, predictions that equal the answers to four digits tell the
+same. Pictures have no hard rows: a good model may get all of them right.
 """
 
 from __future__ import annotations

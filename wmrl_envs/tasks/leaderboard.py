@@ -81,7 +81,8 @@ class Leaderboard:
             raise InvalidInput(f"The {side} leaderboard {self.name!r} has no number; expected at least one score.")
         if blank.any():
             warnings.warn(
-                f"{int(blank.sum())} of {len(values)} entries of the {side} leaderboard {self.name!r} have no score; they are left out.",
+                f"{int(blank.sum())} of {len(values)} entries of the {side} leaderboard {self.name!r} have no score; they "
+                f"are left out.",
                 stacklevel=3,
             )
             values = values[~blank]

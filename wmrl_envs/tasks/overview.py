@@ -1,7 +1,7 @@
 """The task overview an agent and a world model read: made from the public files by looking, with nothing written by hand.
 
-The parts are those of the paper's appendix: head of the description with its evaluation section, data inventory, target columns,
-submission contract.
+The parts are those of the paper's appendix: head of the description with its evaluation section, data inventory, target
+columns, submission contract.
 """
 
 from __future__ import annotations

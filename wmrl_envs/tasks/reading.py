@@ -1,4 +1,6 @@
-"""From the bytes of a CSV to a table. What it costs grows with the size of the file, whatever is in it, and most so when refused."""
+"""From the bytes of a CSV to a table. What it costs grows with the size of the file, whatever is in it, and most so when
+refused.
+"""
 
 from __future__ import annotations
 

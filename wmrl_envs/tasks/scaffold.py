@@ -1,4 +1,5 @@
-"""The `sklearn` scaffold: a prelude that loads and splits a competition's columns, so that a small policy writes only the model.
+"""The `sklearn` scaffold: a prelude that loads and splits a competition's columns, so that a small policy writes only the
+model.
 
 `PRELUDE` is trusted code. The sandbox executes it before the agent's program, in the same namespace; `describe` says what
 it will find there, computed from the public files by our own code (the two are tested to agree).
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from wmrl_envs.tasks.competition import Competition
 
 NAMES = ("X", "T", "y", "num", "cat", "text", "date", "np", "pd", "os", "warnings", "make_pipeline", "cols", "save")
-"""Names the prelude gives to the program. X, T: train and test features; y: target; num, cat, text, date: column names by kind."""
+"""Names the prelude gives to the program. X, T: train and test features; y: target; num, cat, text, date: column names by kind.
+"""
 
 NEEDED_FILES = ("train.csv", "test.csv", "sample_submission.csv")
 
@@ -118,7 +120,8 @@ def describe(competition: Competition, max_rows: int | None = None) -> dict[str,
     Returns:
         `num`, `cat`, `text`, `date`: column names by kind (all empty for pictures); `nan`: columns with a missing value
         in train or test; `levels`: number of values of each `cat` column; `rows`, `test_rows`; `target`: target columns;
-        `target_kind`: "reg", "bin", "multi", "ord" (ordered classes) or "mlabel" (several targets); `image`: (height, width) or None; `names`: every name the program may use.
+        `target_kind`: "reg", "bin", "multi", "ord" (ordered classes) or "mlabel" (several targets); `image`: (height, width) or
+            None; `names`: every name the program may use.
 
     Raises:
         InvalidInput: the competition has no train.csv, test.csv and sample_submission.csv of the plain shape.

@@ -63,7 +63,8 @@ def check_columns(names: Sequence[str], required: Sequence[str], optional: Seque
         unnamed = any(not c or c.startswith("Unnamed:") for c in extra)
         hint = " Write the file with index=False." if unnamed else ""
         raise InvalidSubmission(
-            f"Extra unexpected columns found in submission: {listed([c or '(without a name)' for c in extra])}. Expected {expected}.{hint}"
+            f"Extra unexpected columns found in submission: {listed([c or '(without a name)' for c in extra])}. Expected "
+            f"{expected}.{hint}"
         )
 
 
@@ -90,7 +91,8 @@ def align(truth: pd.DataFrame, submission: pd.DataFrame, id_columns: Sequence[st
     if not index.is_unique:
         duplicated = given[given.duplicated()]
         raise InvalidSubmission(
-            f"{len(duplicated)} duplicated ids in column {name}: {listed(list(duplicated.unique()))}. Give each id exactly once."
+            f"{len(duplicated)} duplicated ids in column {name}: {listed(list(duplicated.unique()))}. Give each id "
+            f"exactly once."
         )
     order = index.get_indexer(pd.Index(wanted))
     missing = np.flatnonzero(order < 0)
@@ -113,7 +115,8 @@ def align(truth: pd.DataFrame, submission: pd.DataFrame, id_columns: Sequence[st
 def _in_order(wanted: pd.Series, given: pd.Series, name: str) -> np.ndarray:
     if len(given) != len(wanted):
         raise InvalidSubmission(
-            f"Number of rows in submission ({len(given)}) does not match ground truth ({len(wanted)}). Keep every row of the test set."
+            f"Number of rows in submission ({len(given)}) does not match ground truth ({len(wanted)}). Keep every row of "
+            f"the test set."
         )
     wrong = np.flatnonzero(given.to_numpy() != wanted.to_numpy())
     if len(wrong):

@@ -23,9 +23,9 @@ RIDGE = 1.0  # pull of the stacking weights towards the mean, in pairs
 class EnsembleWorldModel:
     """Combines the scores of its members.
 
-    "mean": their mean. "worst": the lowest (a cautious reward). "stacking": non-negative weights fitted online to executed outcomes,
-    the mean until 30 of them are there. The spread (standard deviation of the members' scores) is in `spread`;
-    status and feedback are those of the member whose score is closest to the combined one.
+    "mean": their mean. "worst": the lowest (a cautious reward). "stacking": non-negative weights fitted online to executed
+    outcomes, the mean until 30 of them are there. The spread (standard deviation of the members' scores) is in `spread`; status
+    and feedback are those of the member whose score is closest to the combined one.
 
     A member that fails for reasons of ours has no say in that prediction; where all fail, so does the ensemble.
 
@@ -68,7 +68,9 @@ class EnsembleWorldModel:
         return combined
 
     def spread(self, task: str) -> float:
-        """How much the members have lately disagreed about solutions of a task; of an unknown task, as much as about any. For anchors' priority."""
+        """How much the members have lately disagreed about solutions of a task; of an unknown task, as much as about any. For
+        anchors' priority.
+        """
         return self._spread.get(task, max(self._spread.values(), default=0.0))
 
     def _answers(self, solutions: Sequence[Solution], contexts: Sequence[TaskContext]) -> list[list[Outcome]]:

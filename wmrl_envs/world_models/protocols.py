@@ -4,7 +4,8 @@
 * `RewardModel.score` reads the reward off the observations of an episode that was stepped for real (VLA).
 * `DynamicsModel.step` replaces an ordinary Gymnasium environment, batched.
 
-What a model may be able to do besides is declared too: `LearningModel`, `Resumable`, `Seedable`, `Doubting`, `Priced`, `EpisodicModel`.
+What a model may be able to do besides is declared too: `LearningModel`, `Resumable`, `Seedable`, `Doubting`, `Priced`,
+`EpisodicModel`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class EpisodicModel(DynamicsModel, Protocol):
         Args:
             slot: number of the environment.
             seed: of the reset. options: of the reset.
-            observation: the real one it starts from; None if the model may start it (a predicted episode): then what `reset` would
-                return, (observation, info), and the real reset is spared; or None, and it is called again with the real observation.
+            observation: the real one it starts from; None if the model may start it (a predicted episode): then what `reset`
+                would return, (observation, info), and the real reset is spared; or None, and it is called again with the real
+                observation.
         """
 
     def step_slots(

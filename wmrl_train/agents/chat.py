@@ -20,13 +20,14 @@ class ChatFormat:
     Args:
         tokenizer: with a chat template.
         options: keywords of the template, such as `{"enable_thinking": False}`.
-        template: a template in place of the tokenizer's: the name of a shipped one ("chatml": that of Qwen and others, which keeps
-            every thought where it was said) or a file.
+        template: a template in place of the tokenizer's: the name of a shipped one ("chatml": that of Qwen and others, which
+            keeps every thought where it was said) or a file.
 
     Attributes:
         stop_ids: any of them ends an answer. end_id: the one that the template puts after an answer.
-        rewrites: the template renders earlier turns anew (the stock Qwen3 templates drop past thinking, with enable_thinking=False
-            too), so that a conversation cannot be continued token by token: each answer needs a row of its own.
+        rewrites: the template renders earlier turns anew (the stock Qwen3 templates drop past thinking, with
+            enable_thinking=False too), so that a conversation cannot be continued token by token: each answer needs a row of
+            its own.
     """
 
     def __init__(self, tokenizer: Any, options: Mapping[str, Any] | None = None, template: str | None = None):

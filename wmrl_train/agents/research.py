@@ -59,7 +59,8 @@ class ResearchAgent:
     """Whole programs by a chat model (see `wmrl_train.episodes.agent.Agent`).
 
     Args:
-        tokenizer: of the model, with a chat template; None for servers that template themselves (then only `messages` and `act` work).
+        tokenizer: of the model, with a chat template; None for servers that template themselves (then only `messages` and `act`
+            work).
         max_new_tokens: tokens an answer.
         max_turns: attempts announced to the agent.
         timeout_s: limit announced; None takes the task's.
@@ -108,8 +109,10 @@ class ResearchAgent:
         packages = self._packages()
         listed = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
         values = {
-            "turns": self._max_turns, "timeout_s": self._timeout_s or context.timeout_s, "python": "3.11", "hardware": self._hardware,
-            "packages": f"Installed: {listed}. Nothing else is installed." if listed else "Use the standard scientific libraries.",
+            "turns": self._max_turns, "timeout_s": self._timeout_s or context.timeout_s, "python": "3.11",
+            "hardware": self._hardware,
+            "packages": f"Installed: {listed}. Nothing else "
+            f"is installed." if listed else "Use the standard scientific libraries.",
         }  # fmt: skip
         return "\n\n".join(segment.format(**values) for segment in SEGMENTS.values())
 

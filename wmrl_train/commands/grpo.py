@@ -32,7 +32,8 @@ def import_minivla(
 #: option -> the key of the configuration it sets
 _KEYS = {
     "policy": "policy.model", "task": "libero.task", "suite": "libero.suite", "init_states": "libero.init_states",
-    "reward": "libero.reward", "form": "libero.form", "steps": "train.steps", "groups": "rollout.groups", "n": "rollout.group_size",
+    "reward": "libero.reward", "form": "libero.form", "steps": "train.steps", "groups": "rollout.groups",
+    "n": "rollout.group_size",
     "epochs": "optim.epochs", "lr": "optim.lr", "temperature": "rollout.temperature", "workers": "libero.simulators",
     "max_steps": "libero.max_steps", "texture_size": "libero.options.texture_size", "mesh_faces": "libero.options.mesh_faces",
     "device": "policy.device", "seed": "run.seed", "save_every": "train.save_every",
@@ -74,7 +75,9 @@ def grpo(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in OUT.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Start anew; an earlier run in OUT is set aside.")] = False,
 ) -> None:
-    """GRPO of a vision-language-action policy: groups from one initial state, success or a reward model's score, both corrections."""
+    """GRPO of a vision-language-action policy: groups from one initial state, success or a reward model's score, both
+    corrections.
+    """
     from wmrl_envs.envs.libero.catalog import index_or_name
     from wmrl_train.commands.train import train
 

@@ -120,7 +120,8 @@ def _machine_lines() -> list[str]:
     memory = psutil.virtual_memory().total / 2**30
     return [
         f"wmrl {__version__}, Python {platform.python_version()} ({sys.executable})",
-        f"machine: {platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB memory",
+        f"machine: {platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} cores, "
+        f"{memory:.0f} GiB memory",
         f"home: {home}, {free:.0f} GiB free: {space}",
     ]
 

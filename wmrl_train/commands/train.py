@@ -111,7 +111,8 @@ def _stored_config(
         stored = load_config(directory / "config.yaml")
     except InvalidInput as error:
         raise InvalidInput(
-            f"{directory / 'config.yaml'} is none of this version of WMRL ({error}): resume the run with the version it was started with."
+            f"{directory / 'config.yaml'} is none of this version of WMRL ({error}): resume the run with the version it was "
+            f"started with."
         ) from None
     kept = [o for o in overrides if not o.startswith(("run.dir=", "run.name="))]
     own = [] if source is None else _own_settings(Path(source))
@@ -129,7 +130,9 @@ def _dotted(own: list[str]) -> list[str]:
 
 
 def _own_settings(file: Path) -> list[str]:
-    """What a configuration file says itself, as overrides; nothing for the name of a shipped one, which a run was only started from."""
+    """What a configuration file says itself, as overrides; nothing for the name of a shipped one, which a run was only started
+    from.
+    """
     import yaml
 
     from wmrl_train.config import load_config
@@ -147,7 +150,8 @@ def _at(directory: Path, option: str) -> list[str]:
 
     if not re.fullmatch(r"\.*[\w-][\w.-]*", directory.name):  # of run.name, which nobody wrote here
         raise InvalidInput(
-            f"{option} {str(directory)!r} ends in no name of a folder: expected letters, digits, '_', '-' and '.', such as runs/mine."
+            f"{option} {str(directory)!r} ends in no name of a folder: expected letters, digits, '_', '-' and '.', such "
+            f"as runs/mine."
         )
     parts = {"dir": str(directory.parent), "name": directory.name}
     return [f"run.{key}={json.dumps(part, ensure_ascii=False)}" for key, part in parts.items()]
@@ -212,7 +216,8 @@ def _train(config: Config, run: RunDirectory, resume: bool, console: object, ran
         return
     progress = Progress(config.train.steps, config.run.name, console)  # type: ignore[arg-type]
     progress.note(
-        f"{run.path}: {config.train.steps} step{'s' * (config.train.steps > 1)}. {repeatable(config, ranks.size)} Loading the model and the sandbox ..."
+        f"{run.path}: {config.train.steps} step{'s' * (config.train.steps > 1)}. {repeatable(config, ranks.size)} Loading the "
+        f"model and the sandbox ..."
     )
     from wmrl_train.training.build import build
 

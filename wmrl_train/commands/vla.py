@@ -100,7 +100,9 @@ def sft(
     orientation: Annotated[str, typer.Option(help="vertical, rot180 or none.", rich_help_panel=_VLA)] = "vertical",
     convert: Annotated[bool, typer.Option(help=_CONVERT, rich_help_panel=_VLA)] = False,
 ) -> None:
-    """Supervised fine-tuning: of a language model on conversations or a run's best episodes (--model), or of a VLA policy on demonstrations (a new policy is a small one, for a CPU)."""
+    """Supervised fine-tuning: of a language model on conversations or a run's best episodes (--model), or of a VLA policy on
+    demonstrations (a new policy is a small one, for a CPU).
+    """
     if model is not None:
         refuse_options(context, _ONLY_VLA, "says nothing for a language model: leave out --model, or this option.")
         given = {
@@ -110,7 +112,8 @@ def sft(
             "lora": None if lora_rank is None else {"r": lora_rank, "alpha": 2 * lora_rank},
         }
         settings = {name: value for name, value in given.items() if value is not None} | {
-            "model": model, "data": list(map(str, data)), "seed": seed, "max_tokens": max_tokens, "dtype": dtype, "device": device,
+            "model": model, "data": list(map(str, data)), "seed": seed, "max_tokens": max_tokens, "dtype": dtype,
+            "device": device,
             "top": top, "predicted": predicted, "save_every": save_every,
         }  # fmt: skip
         _sft_language(settings, out, resume)
@@ -122,7 +125,8 @@ def sft(
     folder.acquire()
     try:
         _sft_vla(
-            folder, data, init, steps or 2000, batch or 32, 5e-4 if lr is None else lr, vq_steps, orientation, convert, seed, save_every, resume
+            folder, data, init, steps or 2000, batch or 32, 5e-4 if lr is None else lr, vq_steps, orientation, convert, seed,
+            save_every, resume
         )  # fmt: skip
     finally:
         folder.release()

@@ -14,5 +14,6 @@ def env_kwargs(config: Config) -> dict[str, Any]:
     return {
         "data_dir": tasks.data_dir, "max_turns": tasks.max_turns, "reward_mode": tasks.reward_mode, "scaffold": tasks.scaffold,
         "observation_tokens": tasks.observation_tokens, "max_rows": tasks.max_rows, "timeout_s": execution.timeout_s,
-        "limits": ExecutionLimits(timeout_s=execution.timeout_s, memory_mb=execution.memory_mb, cpu_s=execution.cpu_s), **tasks.options,
+        "limits": ExecutionLimits(timeout_s=execution.timeout_s, memory_mb=execution.memory_mb, cpu_s=execution.cpu_s),
+        **tasks.options,
     }  # fmt: skip

@@ -40,7 +40,9 @@ def imported(path: str, given: str, expected: str) -> Any:
 
 
 def source_digest(path: str) -> str | None:
-    """A fingerprint of the file of `package.module:name`'s module, which changes when its author edits it; None if there is no file."""
+    """A fingerprint of the file of `package.module:name`'s module, which changes when its author edits it; None if there is no
+    file.
+    """
     try:
         spec = importlib.util.find_spec(path.partition(":")[0])
         return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:12] if spec and spec.origin else None
@@ -49,7 +51,9 @@ def source_digest(path: str) -> str | None:
 
 
 def place_and_reason(error: BaseException) -> str:
-    """What went wrong in a user's code, and in which file and line of it (the innermost that is no library's, where there is one)."""
+    """What went wrong in a user's code, and in which file and line of it (the innermost that is no library's, where there is
+    one).
+    """
     libraries = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
     ours = str(Path(__file__).parents[1])
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((ours, "<frozen"))]

@@ -1,4 +1,6 @@
-"""What of a configuration means something with `agent.name: vla`. A setting that would have no effect is refused, with the reason."""
+"""What of a configuration means something with `agent.name: vla`. A setting that would have no effect is refused, with the
+reason.
+"""
 
 from __future__ import annotations
 

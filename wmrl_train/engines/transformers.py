@@ -244,7 +244,9 @@ def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
 
 
 def _masked(logits: Tensor, nodes: Sequence[Node]) -> Tensor:
-    """Logits (B, V) with everything but what may follow each row's node at minus infinity; rows that have ended stay as they are."""
+    """Logits (B, V) with everything but what may follow each row's node at minus infinity; rows that have ended stay as they
+    are.
+    """
     rows_at: dict[int, list[int]] = {}
     for row, node in enumerate(nodes):
         rows_at.setdefault(id(node), []).append(row)

@@ -3,8 +3,9 @@
 Written against vLLM's public calls (`LLM.generate`, `collective_rpc("reload_weights")`, `reset_prefix_cache`), which were tried
 on vLLM's CPU build; `make test-vllm` runs this module there. It has not been run on a GPU.
 
-A head that shares the embeddings' weights (SmolLM2, small Qwen) needs one step more: no tensor of a reload has its name, so vLLM leaves
-it alone, and on a CPU its matrix product works on a packed copy of the old weights. `update_weights` packs it again.
+A head that shares the embeddings' weights (SmolLM2, small Qwen) needs one step more: no tensor of a reload has its name, so
+vLLM leaves it alone, and on a CPU its matrix product works on a packed copy of the old weights. `update_weights` packs it
+again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class VllmEngine:
     """
 
     def __init__(self, model: str, **options: Any):
-        # Weights are handed over as tensors, which needs the engine's core in this process. vLLM reads this when it is imported.
+        # Weights are handed over as tensors, which needs the engine's core in this process. vLLM reads this when it is
+        # imported.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         try:
             from vllm import LLM

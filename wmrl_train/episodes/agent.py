@@ -56,5 +56,7 @@ def renders_every_turn(agent: Any) -> TypeGuard[RenderingAgent]:
 
 
 def restriction(agent: Any, contexts: Iterable[TaskContext]) -> dict[str, Any]:
-    """Keyword arguments for `engine.generate`: what the agent may write in each of these contexts; none if it may write anything."""
+    """Keyword arguments for `engine.generate`: what the agent may write in each of these contexts; none if it may write
+    anything.
+    """
     return {"tries": [agent.trie(context) for context in contexts]} if isinstance(agent, RestrictedAgent) else {}

@@ -16,7 +16,9 @@ R = TypeVar("R")
 
 @dataclass
 class LaneTime:
-    """Since the last `take`. `busy_s`: seconds with at least one call running; `work_s`: their durations summed; `cpu_s`: CPU seconds."""
+    """Since the last `take`. `busy_s`: seconds with at least one call running; `work_s`: their durations summed; `cpu_s`: CPU
+    seconds.
+    """
 
     busy_s: float = 0.0
     work_s: float = 0.0

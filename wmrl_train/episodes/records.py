@@ -15,10 +15,11 @@ from wmrl_envs.outcome import Outcome, Solution
 
 @dataclass
 class Row:
-    """A sequence for the learner: `ids`, and for each whether the agent sampled it and with which log-probability (0.0 elsewhere).
+    """A sequence for the learner: `ids`, and for each whether the agent sampled it and with which log-probability (0.0
+    elsewhere).
 
-    `choices`: of an agent that was restricted, the ids each sampled token was chosen from (else empty). Of a robot the ids are the
-    action codes of one look, all sampled, and `context` is what was seen.
+    `choices`: of an agent that was restricted, the ids each sampled token was chosen from (else empty). Of a robot the ids are
+    the action codes of one look, all sampled, and `context` is what was seen.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -28,7 +29,9 @@ class Row:
     context: Any = None
 
     def add(self, ids: Any, logprobs: Any = None, choices: Any = None) -> None:
-        """Append ids that were given (`logprobs` None) or sampled, perhaps out of `choices`; what had no alternative counts as given."""
+        """Append ids that were given (`logprobs` None) or sampled, perhaps out of `choices`; what had no alternative counts as
+        given.
+        """
         ids = list(ids)
         self.ids += ids
         self.logprobs += [0.0] * len(ids) if logprobs is None else list(logprobs)
@@ -92,7 +95,8 @@ class Trajectory:
     turns: list[Turn] = field(default_factory=list)
 
     def score(self, which: str, reward_mode: str) -> float:
-        """Score of the episode in [0, 1] from its turns' scores `which` ("predicted", "calibrated", "true", "paid"; a missing one is 0).
+        """Score of the episode in [0, 1] from its turns' scores `which` ("predicted", "calibrated", "true", "paid"; a missing
+        one is 0).
 
         The best turn for reward modes "improvement" and "final" (what the environment's rewards sum to), the mean for "score".
         """

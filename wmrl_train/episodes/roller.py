@@ -83,7 +83,9 @@ class Roller:
         self._envs: list[ExecutableEnv] = []
 
     def start(self, plans: Sequence[GroupPlan], given: Sequence[Sampled] = ()) -> list[Running]:
-        """Set groups going: one cohort for each anchor group, then one for all the others. `given`: turns sampled before a restart."""
+        """Set groups going: one cohort for each anchor group, then one for all the others. `given`: turns sampled before a
+        restart.
+        """
         anchors = [[plan] for plan in plans if plan.anchored]
         others = [plan for plan in plans if not plan.anchored]
         cohorts = [[_Member(plan, i, self._lend(plan.task)) for plan in c for i in range(self._group_size)] for c in anchors]

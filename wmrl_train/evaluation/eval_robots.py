@@ -115,7 +115,8 @@ def _policy(settings: RobotEval, execute_horizon: int | None, device: str) -> tu
         policy = CallableRobot(function_of(settings.agent.removeprefix("python:")))
         if not policy.parallel and (settings.workers or 1) > 1:
             raise InvalidInput(
-                f"--workers {settings.workers}: the agent has reset(), so its episodes run one after the other; leave --workers out."
+                f"--workers {settings.workers}: the agent has reset(), so its episodes run one after the other; leave "
+                f"--workers out."
             )
         return policy, dict(settings.env)
     from wmrl_train.agents.vla.policy import VLAPolicy

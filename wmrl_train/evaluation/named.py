@@ -37,8 +37,8 @@ def build(
     """The policy a name stands for.
 
     Args:
-        spec: `demo`; `python:module:function` (or a class without arguments, see `CallablePolicy`); `openai:URL` (key in OPENAI_API_KEY); a directory with a
-            saved model, or with the checkpoint of a run.
+        spec: `demo`; `python:module:function` (or a class without arguments, see `CallablePolicy`); `openai:URL` (key in
+            OPENAI_API_KEY); a directory with a saved model, or with the checkpoint of a run.
         temperature, top_p: of the samples of a model. max_new_tokens: of an answer of a model.
         turns: programs an episode, announced to a language model (default 4).
         model: name the server knows the model by; needed only where it serves several.
@@ -137,7 +137,9 @@ def _local(spec: str, temperature: float, top_p: float, max_new_tokens: int | No
 
 
 def _saved(spec: str) -> tuple[Path, Config | None]:
-    """Folder of the weights, and the configuration they were trained with: of a model, of a checkpoint, of the newest one of a run."""
+    """Folder of the weights, and the configuration they were trained with: of a model, of a checkpoint, of the newest one of a
+    run.
+    """
     from wmrl_train.engines.models import model_path
     from wmrl_train.run.checkpoint import latest
 

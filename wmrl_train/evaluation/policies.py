@@ -113,7 +113,9 @@ class CallableRobot(CallablePolicy):
     def act(
         self, observations: Sequence[Any], temperature: float = 1.0, seeds: Sequence[int] | None = None
     ) -> tuple[list[Any], list[tuple[()]], list[tuple[()]]]:
-        """Its actions for each observation, which the environment checks; it has no codes, and a temperature says nothing to it."""
+        """Its actions for each observation, which the environment checks; it has no codes, and a temperature says nothing to
+        it.
+        """
         none: list[tuple[()]] = [()] * len(observations)
         return [self._call(self._function, observation) for observation in observations], none, none
 

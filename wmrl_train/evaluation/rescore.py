@@ -57,7 +57,8 @@ def run(folder: Path, *, data_dir: Path | None = None, as_json: bool = False) ->
     }
     eval_programs.show(result.after, report, as_json, f"{folder}, graded again", k)
     Terminal(stderr=True).print(
-        f"{result.regraded} submissions graded again, {result.changed} changed, {result.kept} not stored; written to {folder / RESCORED}"
+        f"{result.regraded} submissions graded again, {result.changed} changed, {result.kept} not stored; written to "
+        f"{folder / RESCORED}"
     )
     return result
 

@@ -1,4 +1,6 @@
-"""How faithful a world model is: figures from pairs of predicted and executed outcomes. Pure functions on arrays, then `measure`."""
+"""How faithful a world model is: figures from pairs of predicted and executed outcomes. Pure functions on arrays, then
+`measure`.
+"""
 
 from __future__ import annotations
 
@@ -231,7 +233,9 @@ def measure(pairs: Sequence[Pair], calibrate_with: Sequence[Pair] = (), seed: in
 
 
 def _within_tasks(predicted: np.ndarray, true: np.ndarray, task: Sequence[str]) -> dict[str, float | None]:
-    """Correlation of predicted and true scores around the means of their tasks, and the slope of the predicted on the true ones."""
+    """Correlation of predicted and true scores around the means of their tasks, and the slope of the predicted on the true
+    ones.
+    """
     names = np.asarray(task, dtype=object)
     p, y = predicted.copy(), true.copy()
     for name in dict.fromkeys(task):

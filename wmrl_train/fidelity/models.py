@@ -29,8 +29,8 @@ def makers(
 ) -> dict[str, Callable[[], OutcomeModel]]:
     """Name -> a function that makes that world model anew.
 
-    "low_fidelity" is made for each of the `sizes` (training rows), "stacked" of the largest one and the static model; what one of
-    them has run none runs again. Of "static" and "simulator" together the ensemble comes last.
+    "low_fidelity" is made for each of the `sizes` (training rows), "stacked" of the largest one and the static model; what one
+    of them has run none runs again. Of "static" and "simulator" together the ensemble comes last.
     """
     chosen = [n.strip() for n in names.split(",") if n.strip()]
     unknown = [n for n in chosen if n not in NAMES]

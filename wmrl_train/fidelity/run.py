@@ -49,7 +49,8 @@ def load_corpus(path: Path) -> tuple[list[Executed], list[str]]:
     """
     if not path.is_file():
         raise InvalidInput(
-            f"corpus {str(path)!r} does not exist: give --corpus FILE (.jsonl or .jsonl.xz; the repository has one, an installed package has none), or execute some now with --fresh N."
+            f"corpus {str(path)!r} does not exist: give --corpus FILE (.jsonl or .jsonl.xz; the repository has one, an "
+            f"installed package has none), or execute some now with --fresh N."
         )
     try:
         data = path.read_bytes()
@@ -64,7 +65,8 @@ def load_corpus(path: Path) -> tuple[list[Executed], list[str]]:
 _NUMBER, _NONE = (int, float), type(None)
 _FIELDS: dict[str, Any] = {
     "code": str, "task": str, "status": str, "stderr": str, "origin": str, "tier": str, "timeout_s": _NUMBER, "wall_s": _NUMBER,
-    "cpu_s": _NUMBER, "exit_code": (int, _NONE), "max_rows": (int, _NONE), "raw_score": (*_NUMBER, _NONE), "problem": (str, _NONE),
+    "cpu_s": _NUMBER, "exit_code": (int, _NONE), "max_rows": (int, _NONE), "raw_score": (*_NUMBER, _NONE), "problem": (str,
+    _NONE),
     "fault": (str, _NONE),
 }  # fmt: skip
 

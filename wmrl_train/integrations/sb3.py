@@ -1,7 +1,8 @@
 """Inverse-variance denoising inside Stable-Baselines3: buffers that know the fusion weights, and the bill in its logs.
 
-On-policy (PPO, A2C): `AnchoredRolloutBuffer` multiplies advantages by the weight. Off-policy (DQN, SAC, TD3, ...): their losses take no
-weights, so `AnchoredReplayBuffer` draws transitions with probabilities proportional to them, which has the same expectation.
+On-policy (PPO, A2C): `AnchoredRolloutBuffer` multiplies advantages by the weight. Off-policy (DQN, SAC, TD3, ...): their losses
+take no weights, so `AnchoredReplayBuffer` draws transitions with probabilities proportional to them, which has the same
+expectation.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class AnchoredRolloutBuffer(RolloutBuffer):
 class AnchoredReplayBuffer(ReplayBuffer):
     """A replay buffer for off-policy algorithms on a `Sb3VecEnv`: transitions are drawn in proportion to their fusion weights.
 
-    The weight is that of the episode when the transition was added (rho for anchors, 1 for others); transitions of groups that were
-    dropped, or predicted while the audit said "freeze", are never drawn. Box and discrete observations.
+    The weight is that of the episode when the transition was added (rho for anchors, 1 for others); transitions of groups that
+    were dropped, or predicted while the audit said "freeze", are never drawn. Box and discrete observations.
 
     Usage: `SAC("MlpPolicy", env, replay_buffer_class=AnchoredReplayBuffer)`.
     """

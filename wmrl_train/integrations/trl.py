@@ -1,9 +1,9 @@
 """WMRL inside TRL's `GRPOTrainer`, through its public hooks alone: two reward functions that share a corrector.
 
-With `scale_rewards="none"` TRL's advantage is the reward minus its group's mean, so a reward multiplied by a constant of its group
-is an advantage multiplied by it. Both functions return scores times m w_k (m groups, w_k the group's weight of Equation 5):
-the loss then has the fused gradient, as long as it averages over trajectories (`loss_type="grpo"` or `"dr_grpo"`, `beta=0`; "dapo" divides by
-the tokens of the batch, which differs where lengths do).
+With `scale_rewards="none"` TRL's advantage is the reward minus its group's mean, so a reward multiplied by a constant of its
+group is an advantage multiplied by it. Both functions return scores times m w_k (m groups, w_k the group's weight of Equation
+5): the loss then has the fused gradient, as long as it averages over trajectories (`loss_type="grpo"` or `"dr_grpo"`, `beta=0`;
+"dapo" divides by the tokens of the batch, which differs where lengths do).
 
     rewards = WmrlRewards(make_env, world_model, corrector, schedule, group_size=8)
     GRPOTrainer(reward_funcs=[rewards.executed, rewards.predicted], args=GRPOConfig(scale_rewards="none", ...), ...)

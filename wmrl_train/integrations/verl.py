@@ -1,8 +1,8 @@
 """WMRL inside verl: an advantage estimator that weighs anchor groups.
 
-verl hands an estimator the token rewards, the response mask and the group ids, nothing else; so the anchor flag travels in the id
-(`group_id`). Put calibrated or true scores in the rewards (a reward manager's business) and set `algorithm.adv_estimator=wmrl`
-after `register(rho)`. The estimator is tested as a function; verl itself was not run.
+verl hands an estimator the token rewards, the response mask and the group ids, nothing else; so the anchor flag travels in the
+id (`group_id`). Put calibrated or true scores in the rewards (a reward manager's business) and set
+`algorithm.adv_estimator=wmrl` after `register(rho)`. The estimator is tested as a function; verl itself was not run.
 """
 
 from __future__ import annotations

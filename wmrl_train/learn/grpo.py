@@ -35,7 +35,8 @@ def group_advantages(rewards: Tensor, groups: Tensor, *, scale: Literal["none", 
 
 
 def fusion_weights(is_anchor: Tensor, groups: Tensor, rho: float) -> Tensor:
-    """Weight of each trajectory (B,) under Equation 5: `rho / (rho |G_E| + |G_WM|) / n` in an anchor group, `1 / (...) / n` elsewhere.
+    """Weight of each trajectory (B,) under Equation 5: `rho / (rho |G_E| + |G_WM|) / n` in an anchor group, `1 / (...) / n`
+    elsewhere.
 
     The weights sum to 1; with rho = 1 and equal groups each is 1/B.
     """
@@ -51,7 +52,9 @@ def truncated_importance_weights(logprobs: Tensor, behaviour: Tensor, cap: float
 
 
 def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """Per-token estimate of KL(pi || reference) on samples of pi: `exp(d) - d - 1` with `d = reference - logprobs` (never negative)."""
+    """Per-token estimate of KL(pi || reference) on samples of pi: `exp(d) - d - 1` with `d = reference - logprobs` (never
+    negative).
+    """
     delta = reference - logprobs
     return torch.expm1(delta) - delta
 
@@ -106,7 +109,8 @@ def token_weights(
 
     * grpo, cispo: `w_i / L_i`, the mean over a trajectory's tokens.
     * dr_grpo: `w_i / horizon`, the sum of the score functions as in Equation 1, up to one constant.
-    * dapo, nll: `w_i / sum_j w_j L_j`, every token of the batch alike (`horizon` is that sum, for a batch that comes in pieces).
+    * dapo, nll: `w_i / sum_j w_j L_j`, every token of the batch alike (`horizon` is that sum, for a batch that comes in
+      pieces).
     """
     mask = mask.to(weights.dtype)
     lengths = mask.sum(-1) if lengths is None else lengths.to(weights.dtype)

@@ -34,8 +34,9 @@ def guarded_step(
         ranks: the processes that take this step together; all of them raise, or none.
 
     Raises:
-        NonFiniteLoss: the first problem, or a norm that is not finite; then nothing was changed. Or a weight is not finite after
-            the step, which finite gradients bring about only with an absurd learning rate; then these weights are of no use.
+        NonFiniteLoss: the first problem, or a norm that is not finite; then nothing was changed. Or a weight is not finite
+            after the step, which finite gradients bring about only with an absurd learning rate; then these weights are of no
+            use.
     """
     ranks = ranks or Ranks()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -44,7 +45,8 @@ def guarded_step(
         norm = _whole(torch.nn.utils.clip_grad_norm_(parameters, max_norm))
         if not math.isfinite(norm):
             problems = [
-                f"The gradient is {norm} at {what}; nothing was changed. Lower the learning rate, or look at what was learned from."
+                f"The gradient is {norm} at {what}; nothing was changed. Lower the learning rate, or look at what was "
+                f"learned from."
             ]
     if problems:
         optimizer.zero_grad(set_to_none=True)

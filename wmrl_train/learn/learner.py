@@ -1,9 +1,9 @@
 """The learner: one GRPO update on a step's rows, in micro-batches by token budget.
 
 Log-probabilities are computed on the agent's tokens only and in chunks, so that the logits of a long batch never exist at once
-(8 x 4096 tokens of a vocabulary of 152k would be 20 GB; a chunk is `CHUNK_ELEMENTS` numbers, 256 MB in float32). Rows that begin
-with the same prompt share its computation (`packing`), and several processes may learn together (`sharded`). What computes the
-log-probabilities of other rows than token rows, such as a robot's action codes, is a subclass.
+(8 x 4096 tokens of a vocabulary of 152k would be 20 GB; a chunk is `CHUNK_ELEMENTS` numbers, 256 MB in float32). Rows that
+begin with the same prompt share its computation (`packing`), and several processes may learn together (`sharded`). What
+computes the log-probabilities of other rows than token rows, such as a robot's action codes, is a subclass.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Sample:
 
 @dataclass
 class _Batch:
-    """Inputs of the model for some rows (token rows are in packs); everything else is flat over the sampled tokens (N,), row after row."""
+    """Inputs of the model for some rows (token rows are in packs); everything else is flat over the sampled tokens (N,), row
+    after row.
+    """
 
     inputs: Any
     counts_by_row: Tensor  # (rows,) sampled tokens
@@ -80,8 +82,9 @@ class Whole(torch.nn.Module):
 def checkpoint_without_dropout(model: torch.nn.Module) -> None:
     """Let the layers of an evaluating model recompute their activations, and nothing else of what training switches on.
 
-    transformers checkpoints a layer only while it is training, and a training model drops activations: the policy that is updated
-    would not be the one that sampled. So only the layers themselves are told, not what is in them, and what they drop is nothing.
+    transformers checkpoints a layer only while it is training, and a training model drops activations: the policy that is
+    updated would not be the one that sampled. So only the layers themselves are told, not what is in them, and what they drop
+    is nothing.
     """
     for module in model.modules():
         if getattr(module, "gradient_checkpointing", False):
@@ -347,7 +350,8 @@ class Learner:
 
 
 def micro_batches(lengths: Sequence[int], items: Sequence[Any], budget: int) -> list[list[Any]]:
-    """Items in order of length, cut so that rows x longest row stays within `budget` tokens (a longer single row is a batch of its own).
+    """Items in order of length, cut so that rows x longest row stays within `budget` tokens (a longer single row is a batch of
+    its own).
 
     >>> micro_batches([3, 9, 4, 8], "abcd", 16)
     [['a', 'c'], ['d'], ['b']]
@@ -375,7 +379,9 @@ def _head_stats(
 
 
 def token_stats(logits: Tensor, targets: Tensor, temperature: float, choices: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(log-probability of the target, entropy) a row of logits (N, V), in float32; of the logits restricted to `choices` (N, A)."""
+    """(log-probability of the target, entropy) a row of logits (N, V), in float32; of the logits restricted to `choices` (N,
+    A).
+    """
     logits = logits.float() / temperature
     if choices is not None:
         targets = (choices == targets[:, None]).int().argmax(-1)

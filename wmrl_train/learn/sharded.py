@@ -1,9 +1,9 @@
 """Learning on several GPUs (or CPUs): FSDP2 over the processes that torchrun started, driven by rank 0.
 
 Rank 0 runs the trainer as a single process would, with one difference: its learner is a `ShardedLearner`, whose calls the other
-ranks follow. It keeps a whole copy of the policy, from which the engine samples and checkpoints are written, and which gets the trained
-weights after every update. Samples are dealt out over the ranks; weights, gradients and moments are sharded.
-The checkpoint is that of a single process, so a run may go on with any number of ranks.
+ranks follow. It keeps a whole copy of the policy, from which the engine samples and checkpoints are written, and which gets the
+trained weights after every update. Samples are dealt out over the ranks; weights, gradients and moments are sharded. The
+checkpoint is that of a single process, so a run may go on with any number of ranks.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ShardedLearner(Learner):
     Rank 0 calls `update`, `state_dict`, `load_state_dict` and `close`; the others call `follow`.
 
     Args:
-        model: the policy, the same on all ranks (rank 0's weights are the ones that count). On rank 0 it stays whole, and `update`
-            and `load_state_dict` keep it and the shards in step.
+        model: the policy, the same on all ranks (rank 0's weights are the ones that count). On rank 0 it stays whole, and
+            `update` and `load_state_dict` keep it and the shards in step.
         ranks: from `Ranks.from_torchrun`.
         options: as for `Learner`.
     """

@@ -1,4 +1,5 @@
-"""Checkpoints: everything a run needs to go on bit by bit, written so that a kill or a full disk leaves the previous one intact.
+"""Checkpoints: everything a run needs to go on bit by bit, written so that a kill or a full disk leaves the previous one
+intact.
 
 A checkpoint is a directory `step-000012`: `policy/` (what `save_pretrained` writes, so it can be evaluated or trained
 on by itself), `optimizer.pt` (tensors only, loaded with `weights_only`), `state.json`. It is written beside its place,
@@ -67,7 +68,8 @@ def save(
 
     Args:
         directory: `checkpoints/` of the run.
-        model, tokenizer: saved by `save_pretrained` (adapters only, for a LoRA policy); a policy that has its tokenizer within needs no other.
+        model, tokenizer: saved by `save_pretrained` (adapters only, for a LoRA policy); a policy that has its tokenizer within
+            needs no other.
         optimizer: tensors and numbers only.
         state: JSON-able; numpy arrays are allowed.
 
@@ -161,7 +163,8 @@ def latest(directory: Path) -> Checkpoint:
             log.warning("Checkpoint %s is damaged (%s) and left out.", path, what)
     if problems:
         raise InvalidInput(
-            f"Every checkpoint in {directory} is damaged ({'; '.join(problems)}): nothing to resume; start anew with --again, which sets this run aside."
+            f"Every checkpoint in {directory} is damaged ({'; '.join(problems)}): nothing to resume; start anew with --again, "
+            f"which sets this run aside."
         )
     raise InvalidInput(
         f"No checkpoint in {directory}: the run ended before its first one was due, so start it again without --resume."

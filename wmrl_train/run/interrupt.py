@@ -12,7 +12,8 @@ from typing import Any
 class Interrupts:
     """SIGINT and SIGTERM of a run.
 
-    Inside `caught` either of them raises KeyboardInterrupt, except inside `held`: there the first one waits, and `asked` is set.
+    Inside `caught` either of them raises KeyboardInterrupt, except inside `held`: there the first one waits, and `asked` is
+    set.
 
     >>> interrupts = Interrupts()
     >>> with interrupts.caught(), interrupts.held():

@@ -141,8 +141,10 @@ def rollout_records(
         for member, trajectory in enumerate(group.trajectories):
             turns = [asdict(t) | {"feedback": t.feedback[:FEEDBACK_CHARACTERS]} for t in trajectory.turns]
             yield {
-                "step": step, "group": group.plan.id, "member": member, "task": group.plan.task, "anchored": group.plan.anchored,
-                "propensity": group.plan.propensity, "sampled_at_step": group.plan.step + 1, "reward": float(rewards[g, member]),
+                "step": step, "group": group.plan.id, "member": member, "task": group.plan.task,
+                "anchored": group.plan.anchored,
+                "propensity": group.plan.propensity, "sampled_at_step": group.plan.step + 1, "reward": float(rewards[g,
+                member]),
                 "advantage": float(advantages[g, member]), "turns": turns,
                 "rows": [{"ids": row.ids, "sampled": _spans(row.sampled)} for row in trajectory.rows],
             } | ({} if group.start is None else {"start": group.start})  # fmt: skip
@@ -156,7 +158,8 @@ def anchor_records(step: int, groups: Sequence[Group]) -> Iterator[dict[str, Any
                 if turn.predicted is not None and turn.true is not None and not turn.remembered:
                     yield {
                         "step": step, "group": group.plan.id, "member": member, "turn": number, "task": group.plan.task,
-                        "propensity": group.plan.propensity if turn.propensity is None else turn.propensity, "picked": turn.picked,
+                        "propensity": group.plan.propensity if turn.propensity is None else turn.propensity,
+                        "picked": turn.picked,
                         "predicted": turn.predicted, "calibrated": turn.calibrated,
                         "true": turn.true, "predicted_status": turn.predicted_status, "status": turn.status,
                         "wall_s": turn.execution_s, "cpu_s": turn.execution_cpu_s, "cached": turn.cached,

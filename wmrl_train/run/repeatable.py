@@ -1,4 +1,6 @@
-"""Whether a run with the same seed ends with the same weights, bit for bit: what the loop promises, and what takes the promise away."""
+"""Whether a run with the same seed ends with the same weights, bit for bit: what the loop promises, and what takes the promise
+away.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from wmrl_train.run.rundir import RunDirectory
 from wmrl_train.run.worth import compared, verdict
 
 _SOURCES = {
-    "reward/executed": "executed (anchor groups)", "reward/calibrated": "calibrated prediction", "reward/predicted": "raw prediction",
+    "reward/executed": "executed (anchor groups)", "reward/calibrated": "calibrated prediction",
+    "reward/predicted": "raw prediction",
 }  # fmt: skip
 _LANES = ("generate", "predict", "execute", "learn")
 _AUDIT = {
@@ -92,9 +93,11 @@ def _content(directory: RunDirectory, config: Config) -> dict[str, Any]:
         "name": config.run.name, "seed": config.run.seed, "steps": len(steps), "planned": config.train.steps,
         "groups": config.rollout.groups, "group_size": config.rollout.group_size,
         "world_model": config.world_model.kind if config.agent.name != "vla" else config.libero.reward or "none",
-        "k": config.eval.k, "evaluations": evaluations, "splits": list(dict.fromkeys(s for e in evaluations.values() for s in e)),
+        "k": config.eval.k, "evaluations": evaluations,
+        "splits": list(dict.fromkeys(s for e in evaluations.values() for s in e)),
         "by_task": [{"name": n, "scores": [scores[step].get(n) for step in evaluations]} for n in names],
-        "figures": _figures(steps, evaluations, pairs, config.correction), "ledger": _ledger(last), "failures": _failures(directory),
+        "figures": _figures(steps, evaluations, pairs, config.correction), "ledger": _ledger(last),
+        "failures": _failures(directory),
         "audit": [(text, f"{last[key]:.3f}") for key, text in _AUDIT.items() if last.get(key) is not None],
         "changed": [(r["step"], sentence(r["changed"])) for r in directory.read(changes.LOG)],
         "worth": _worth(pairs), "best": _best(directory), "config": config.to_yaml(),
@@ -106,8 +109,10 @@ def _worth(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     both = compared(pairs)
     if both is None:
         return None
-    rows = [("mean prediction minus truth, points", "bias", 100.0, "+.1f"), ("root mean squared error, points", "rmse", 100.0, ".1f"),
-            ("the same of advantages, points", "advantage_rmse", 100.0, ".1f"), ("correlation with the truth within groups", "order", 1.0, ".2f")]  # fmt: skip
+    rows = [("mean prediction minus truth, points", "bias", 100.0, "+.1f"), ("root mean squared error, points", "rmse", 100.0,
+        ".1f"),
+            ("the same of advantages, points", "advantage_rmse", 100.0, ".1f"), ("correlation with the truth within groups",
+            "order", 1.0, ".2f")]  # fmt: skip
     table = [
         (text, *("-" if getattr(w, key) is None else format(scale * getattr(w, key), form) for w in both))
         for text, key, scale, form in rows

@@ -1,4 +1,6 @@
-"""A run directory: `config.yaml`, `rollouts.jsonl`, `metrics.jsonl`, `anchors.jsonl`, `checkpoints/`, `report.html`, and a lock."""
+"""A run directory: `config.yaml`, `rollouts.jsonl`, `metrics.jsonl`, `anchors.jsonl`, `checkpoints/`, `report.html`, and a
+lock.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,8 @@ class RunDirectory:
         for path in [self.path / name for name in _NAMES] + sorted(self.checkpoints.glob("[.s]*")):
             if path.is_symlink():
                 raise InvalidInput(
-                    f"{path} is a symbolic link, and no link in the folder of a run is followed: put the file itself in its place, or remove it."
+                    f"{path} is a symbolic link, and no link in the folder of a run is followed: put the file itself in its "
+                    f"place, or remove it."
                 )
 
     def release(self) -> None:
@@ -118,7 +121,8 @@ class RunDirectory:
                 file.write(line)
         except OSError as error:
             raise LogError(
-                f"{self.path / log} cannot be written ({error.strerror}): make room and go on with --resume; the checkpoints are intact."
+                f"{self.path / log} cannot be written ({error.strerror}): make room and go on with --resume; the checkpoints "
+                f"are intact."
             ) from error
 
     def read(self, log: str) -> Iterator[dict[str, Any]]:

@@ -16,8 +16,8 @@ class Alarm:
     """Heeds the audit of the anchors as `correction.on_alarm` says.
 
     * "warn": says what the audit asks for, does nothing.
-    * "free": leaves predicted groups out of the update while the audit asks to freeze them; that costs nothing. More anchors and
-      a stop are only spoken of.
+    * "free": leaves predicted groups out of the update while the audit asks to freeze them; that costs nothing. More anchors
+      and a stop are only spoken of.
     * "act": also doubles the anchors, up to half of the groups, and stops the run.
     """
 

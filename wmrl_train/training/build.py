@@ -263,7 +263,9 @@ def _evaluation(
     workers: int,
     on_episode: Callable[[int, int], None] | None,
 ) -> Callable[[int], dict[str, Any]] | None:
-    """Step -> {split: {"avg", "low", "high", "best", "valid", "tasks", "by_task"}}; always the same seeds, so that before and after pair up."""
+    """Step -> {split: {"avg", "low", "high", "best", "valid", "tasks", "by_task"}}; always the same seeds, so that before and
+    after pair up.
+    """
     if config.eval.k == 0:
         return None
 

@@ -152,7 +152,8 @@ def _programs(config: Config) -> Iterator[str]:
     worst_s = paid * config.execution.effective_s / (config.execution.workers or 1)
     at_a_time = "" if config.execution.workers else " one at a time"
     yield (
-        f"executions: at most {worst_s / 3600:.1f} h if every one ran into its limit of {config.execution.effective_s:g} s{at_a_time}; "
+        f"executions: at most {worst_s / 3600:.1f} h if every one ran into its limit of {config.execution.effective_s:g} "
+        f"s{at_a_time}; "
         f"all executed: {worst_s * programs / max(paid, 1) / 3600:.1f} h"
     )
 

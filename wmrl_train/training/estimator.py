@@ -15,7 +15,8 @@ from wmrl_train.learn.learner import Sample
 def correct(
     groups: Sequence[Group], corrector: Corrector, config: Config, *, freeze: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted advantages C (m, n) of the m usable groups, such that the gradient is (1/n) sum C_ki grad log pi, and their rewards (m, n).
+    """Weighted advantages C (m, n) of the m usable groups, such that the gradient is (1/n) sum C_ki grad log pi, and their
+    rewards (m, n).
 
     Args:
         groups: of a step; those that failed only tell the rules that anchors were lost.

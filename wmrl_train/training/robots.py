@@ -44,7 +44,8 @@ def build_robots(config: Config) -> Parts:
     policy.model.to(resolve_device(config.policy.device))
     options: dict[str, Any] = {
         "suite": libero.suite, "init_states": libero.init_states, "max_steps": libero.max_steps,
-        "image_size": policy.model.config.dino.image_size, "orientation": policy.orientation, "action_chunk": policy.execute_horizon,
+        "image_size": policy.model.config.dino.image_size, "orientation": policy.orientation,
+        "action_chunk": policy.execute_horizon,
     }  # fmt: skip
     for name in set(options) & set(libero.options):
         raise InvalidInput(f"libero.options.{name}: the policy or another key of libero decides it; leave it out.")
@@ -113,7 +114,9 @@ def load_reward_model(libero: LiberoConfig) -> RewardModel | None:
 def evaluation(
     config: Config, policy: VLAPolicy, simulators: Simulators, splits: Mapping[str, Starts]
 ) -> Callable[[int], dict[str, Any]] | None:
-    """Step -> {split: success rates}: `eval.k` episodes of every initial state, always with the same seeds, so that before and after pair up."""
+    """Step -> {split: success rates}: `eval.k` episodes of every initial state, always with the same seeds, so that before and
+    after pair up.
+    """
     if config.eval.k == 0:
         return None
 

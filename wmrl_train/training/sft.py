@@ -1,7 +1,7 @@
 """Supervised fine-tuning of a language model on conversations: the policy loss with an advantage of 1.
 
-Data are JSONL files of conversations, `{"messages": [...]}` or `{"prompt": ..., "completion": ...}`, and runs of `wmrl train`, of
-which the best episodes are imitated (rejection sampling). The loss is on the agent's tokens alone, in the tokens that the
+Data are JSONL files of conversations, `{"messages": [...]}` or `{"prompt": ..., "completion": ...}`, and runs of `wmrl train`,
+of which the best episodes are imitated (rejection sampling). The loss is on the agent's tokens alone, in the tokens that the
 trainer would see: prompts are encoded as prompts, answers by themselves, and what a run recorded is never encoded again.
 """
 
@@ -140,7 +140,8 @@ def run(
             if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
                 state = {"logs": folder.sizes()}
                 checkpoint.save(
-                    folder.checkpoints, step + 1, model=model, tokenizer=tokenizer, optimizer=learner.state_dict(), state=state, keep=2
+                    folder.checkpoints, step + 1, model=model, tokenizer=tokenizer, optimizer=learner.state_dict(),
+                    state=state, keep=2
                 )  # fmt: skip
         whole = model.merge_and_unload() if config.lora is not None else model
         whole.save_pretrained(folder.path / "model")
@@ -349,5 +350,6 @@ def _check_same(config: SftConfig, path: Path) -> None:
     differ = [key for key, value in config.model_dump().items() if key not in free and theirs.get(key) != value]
     if differ:
         raise InvalidInput(
-            f"{path} was made with {differ[0]}={theirs.get(differ[0])!r}, now {config.model_dump()[differ[0]]!r}: resume with the same settings."
+            f"{path} was made with {differ[0]}={theirs.get(differ[0])!r}, now {config.model_dump()[differ[0]]!r}: resume with "
+            f"the same settings."
         )

@@ -18,7 +18,9 @@ MOST_PROGRAMS = 400_000  # the table of a dry run, some hundred simulations, tak
 
 @dataclass(frozen=True)
 class Durations:
-    """Seconds of the stages: generate and predict one group (all turns of its trajectories), execute one program, learn one step."""
+    """Seconds of the stages: generate and predict one group (all turns of its trajectories), execute one program, learn one
+    step.
+    """
 
     generate_s: float
     predict_s: float

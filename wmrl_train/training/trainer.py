@@ -90,7 +90,8 @@ class Trainer:
             self.roller.oracle.memory = self.memory
         self.afterwards, self.alarm = Afterwards(config, self.roller), Alarm(config)
         self.schedule = AnchorSchedule(
-            self.afterwards.drawn_fraction, 0 if self.afterwards.inside else config.anchors.min_groups, seed_of(config.run.seed, 1),
+            self.afterwards.drawn_fraction, 0 if self.afterwards.inside else config.anchors.min_groups,
+            seed_of(config.run.seed, 1),
             stratify=config.anchors.stratify, adaptive=correction.on_alarm == "act",
         )  # fmt: skip
         self.step = 0
@@ -366,7 +367,8 @@ class Trainer:
                 f"wmrl train --resume --run-dir {where}"
             )
         raise Interrupted(
-            f"Interrupted at step {self.step} of {self.config.train.steps}; saved in {where}. Go on with: wmrl train --resume --run-dir {where}"
+            f"Interrupted at step {self.step} of {self.config.train.steps}; saved in {where}. Go on with: wmrl train --resume "
+            f"--run-dir {where}"
         )
 
 

@@ -66,8 +66,8 @@ def sampler_is_learner(engine: Any, learner: Any, agent: Agent, prompt: list[int
     """A short sample has, under the learner, the log-probabilities that the sampler gave it.
 
     Raises:
-        InvalidInput: it has not, or this model cannot be sampled: a cache of another kind, a model that computes differently token
-            by token, weights that are not the policy's.
+        InvalidInput: it has not, or this model cannot be sampled: a cache of another kind, a model that computes differently
+            token by token, weights that are not the policy's.
     """
     sampling = Sampling(config.rollout.temperature or 1.0, 1.0, _TOKENS, stop_ids=agent.stop_ids)
     name = type(getattr(engine, "model", None) or config.policy.model).__name__
@@ -108,7 +108,8 @@ def room_for_checkpoints(folder: Path, model: Any, save: int = 2) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise InvalidInput(
-            f"{folder} has {free / 2**20:.0f} MiB free, and {save} checkpoints of this policy take about {needed / 2**20:.0f} MiB: "
+            f"{folder} has {free / 2**20:.0f} MiB free, and {save} checkpoints of this policy take about "
+            f"{needed / 2**20:.0f} MiB: "
             "make room, or choose another run.dir."
         )
 

@@ -24,7 +24,8 @@ FAULTS = {
     "nosave": "no submission is written",
     "short": "predictions for only a part of the test rows",
 }
-"""Kind -> description. Some programs with a fault still run (a forgotten `predict_proba` is a valid, poor ROC AUC submission)."""
+"""Kind -> description. Some programs with a fault still run (a forgotten `predict_proba` is a valid, poor ROC AUC submission).
+"""
 
 
 def draw(rng: random.Random, broken: float) -> str | None:

@@ -1,4 +1,5 @@
-"""A clause tokenizer: byte-level BPE whose tokens may span a whole clause, such as `from sklearn.ensemble import ` or ` max_iter=`.
+"""A clause tokenizer: byte-level BPE whose tokens may span a whole clause, such as `from sklearn.ensemble import ` or `
+max_iter=`.
 
 On these programs it needs a third of the tokens of a word-level split, and the policy learns to write valid programs in
 minutes instead of not at all. It is lossless for any text: what it has not seen falls back to bytes.

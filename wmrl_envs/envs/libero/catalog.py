@@ -62,7 +62,8 @@ def tasks(suite: str = "libero_10") -> list[LiberoTask]:
     if names is None:
         known = [s for s in ("libero_10", "libero_90", "libero_goal", "libero_object", "libero_spatial") if s in _task_map()]
         raise InvalidInput(
-            f"suite={suite!r}: no such LIBERO suite; expected one of {', '.join(known)} or another suite of the installed package."
+            f"suite={suite!r}: no such LIBERO suite; expected one of {', '.join(known)} or another suite of the "
+            f"installed package."
         )
     folder = package_root() / "bddl_files" / suite
     return [LiberoTask(suite, i, name, instruction_of(name), folder / f"{name}.bddl") for i, name in enumerate(names)]
@@ -136,7 +137,9 @@ class StartStates:
 
 
 def start_states(task: LiberoTask, init_states: str | Path | Iterable[int] = "train", settle_steps: int = 10) -> StartStates:
-    """Start states by split ("train": first 16, "unseen": the others, "all"), by list of indices, or from an .npz of `StartStates.save`."""
+    """Start states by split ("train": first 16, "unseen": the others, "all"), by list of indices, or from an .npz of
+    `StartStates.save`.
+    """
     if isinstance(init_states, Path) or (isinstance(init_states, str) and init_states.endswith(".npz")):
         return _load(Path(init_states), task)
     states = initial_states(task)
@@ -177,6 +180,7 @@ def _load(path: Path, task: LiberoTask) -> StartStates:
         raise InvalidInput(f"init_states={str(path)!r}: states or gripper with values that are no finite numbers.")
     if settle.dtype.kind not in "iu" or settle.ndim or not 0 <= settle <= MOST_SETTLE_STEPS:
         raise InvalidInput(
-            f"init_states={str(path)!r}: settle_steps={settle.tolist()!r:.80}; expected a whole number from 0 to {MOST_SETTLE_STEPS}."
+            f"init_states={str(path)!r}: settle_steps={settle.tolist()!r:.80}; expected a whole number from 0 to "
+            f"{MOST_SETTLE_STEPS}."
         )
     return StartStates(states.astype(np.float64), gripper.astype(np.float64), tuple(range(len(states))), int(settle))

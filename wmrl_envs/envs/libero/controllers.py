@@ -110,7 +110,8 @@ def controller(view: View) -> Controller:
     for part, predicate in zip(parts, view["goal"], strict=True):
         if part is None:
             raise InvalidInput(
-                f"No scripted controller achieves {' '.join(predicate)!r}; expected turning on a stove or putting things in a basket."
+                f"No scripted controller achieves {' '.join(predicate)!r}; expected turning on a stove or putting things "
+                f"in a basket."
             )
     for part in parts:
         if part is not None:
@@ -153,10 +154,11 @@ def stove_task() -> LiberoTask:
 def near_stove(
     path: str | Path, init_states: Sequence[int] = (0,), script: Callable[[View], Controller] = grasp_knob, **env_options: Any
 ) -> Path:
-    """Write start states of `stove_task`, one for each official state, brought nearer to success by `script`, for `init_states=path`.
+    """Write start states of `stove_task`, one for each official state, brought nearer to success by `script`, for
+    `init_states=path`.
 
-    With the fingers closed on the knob (the default) random actions succeed in some 15 to 30 % of episodes within 64 steps: a policy
-    learns from there without demonstrations.
+    With the fingers closed on the knob (the default) random actions succeed in some 15 to 30 % of episodes within 64 steps: a
+    policy learns from there without demonstrations.
     """
     import gymnasium
 

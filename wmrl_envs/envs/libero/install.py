@@ -1,4 +1,5 @@
-"""Is LIBERO usable on this machine? The package, MuJoCo's version, a renderer, the assets; and the settings of a simulator process.
+"""Is LIBERO usable on this machine? The package, MuJoCo's version, a renderer, the assets; and the settings of a simulator
+process.
 
 LIBERO reads its paths from a `config.yaml` and asks on standard input where none exists, so every simulator gets a
 configuration of ours (`LIBERO_CONFIG_PATH`, unless the user has set one).
@@ -57,13 +58,16 @@ def require_mujoco() -> str:
     if not MUJOCO_FROM <= numbers < MUJOCO_BELOW:
         low, high = ".".join(map(str, MUJOCO_FROM)), ".".join(map(str, MUJOCO_BELOW))
         raise InvalidInput(
-            f"MuJoCo {found} is installed, but LIBERO's official initial states and colours need >={low},<{high}: pip install mujoco==3.3.2."
+            f"MuJoCo {found} is installed, but LIBERO's official initial states and colours need >={low},<{high}: pip install "
+            f"mujoco==3.3.2."
         )
     return found
 
 
 def choose_renderer() -> str:
-    """The value of MUJOCO_GL for a simulator: the user's, else EGL beside an NVIDIA GPU, else OSMesa (faster than EGL on a CPU), else EGL."""
+    """The value of MUJOCO_GL for a simulator: the user's, else EGL beside an NVIDIA GPU, else OSMesa (faster than EGL on a
+    CPU), else EGL.
+    """
     wanted = os.environ.get("MUJOCO_GL", "").lower().strip()
     if wanted and wanted not in RENDERERS:
         raise InvalidInput(f"MUJOCO_GL={wanted!r}: expected one of {', '.join(RENDERERS)}; unset it to let WMRL choose.")
@@ -97,7 +101,8 @@ def assets_root() -> Path:
         if (place / "scenes").is_dir():
             return place
     raise InfrastructureError(
-        "LIBERO's assets are not installed: pip install '.[libero]' in the clone of WMRL brings them (hf-libero downloads them when it is first used on its own)."
+        "LIBERO's assets are not installed: pip install '.[libero]' in the clone of WMRL brings them (hf-libero downloads "
+        "them when it is first used on its own)."
     )
 
 
@@ -109,7 +114,8 @@ def configure(*, render: bool = True, texture_size: int | None = None) -> None:
     if "libero.libero" in sys.modules:
         if _texture_size[0] != texture_size:
             raise InvalidInput(
-                f"texture_size={texture_size}: LIBERO was imported with {_texture_size[0]} in this process; use one size, or process=True."
+                f"texture_size={texture_size}: LIBERO was imported with {_texture_size[0]} in this process; use one size, or "
+                f"process=True."
             )
         return
     _texture_size[0] = texture_size
@@ -175,7 +181,9 @@ def _picture() -> str:
 
 
 def check() -> list[tuple[str, bool, str]]:
-    """(what, works, detail or how to fix it) for `wmrl doctor`: package, MuJoCo, assets, system libraries, one rendered picture."""
+    """(what, works, detail or how to fix it) for `wmrl doctor`: package, MuJoCo, assets, system libraries, one rendered
+    picture.
+    """
     return [
         _attempt("LIBERO package", package_root),
         _attempt("MuJoCo version", require_mujoco),

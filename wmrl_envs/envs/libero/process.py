@@ -25,7 +25,9 @@ CALL_TIMEOUT_S = 300.0
 
 
 class SimulatorProcess:
-    """The methods of `Simulator`, answered by a child process that starts with the first call. After a failure the next call starts a new one."""
+    """The methods of `Simulator`, answered by a child process that starts with the first call. After a failure the next call
+    starts a new one.
+    """
 
     def __init__(self, scene: Scene, *, build_timeout_s: float = BUILD_TIMEOUT_S, call_timeout_s: float = CALL_TIMEOUT_S):
         self.scene = scene

@@ -33,7 +33,9 @@ _FIXTURE_SEED = 0  # robosuite samples where fixtures stand from numpy's global 
 
 @dataclass(frozen=True)
 class Scene:
-    """What to simulate: a BDDL file, picture size in pixels (None: no pictures, no renderer), cameras, texture size, mesh limit."""
+    """What to simulate: a BDDL file, picture size in pixels (None: no pictures, no renderer), cameras, texture size, mesh
+    limit.
+    """
 
     bddl: str
     image_size: int | None = 224
@@ -161,7 +163,9 @@ class Simulator:
         return self._upstream.get_sim_state().copy(), np.array(self._gripper().current_action, np.float64)
 
     def hard_reset(self, state: np.ndarray, settle_steps: int = 10) -> None:
-        """The same start the upstream way: compile the scene anew (seconds). The yardstick of tests and benchmarks, never needed."""
+        """The same start the upstream way: compile the scene anew (seconds). The yardstick of tests and benchmarks, never
+        needed.
+        """
         self._starts.clear()
         self._env.hard_reset = True
         with _global_seed(_FIXTURE_SEED), contextlib.redirect_stdout(io.StringIO()):
@@ -175,7 +179,8 @@ class Simulator:
         expected = 1 + self._env.sim.model.nq + self._env.sim.model.nv
         if np.shape(state) != (expected,):
             raise InvalidInput(
-                f"An initial state of shape {np.shape(state)} was given to a scene that needs ({expected},): it belongs to another task."
+                f"An initial state of shape {np.shape(state)} was given to a scene that needs ({expected},): it belongs to "
+                f"another task."
             )
         with _global_seed(_FIXTURE_SEED):
             self._upstream.reset()
@@ -213,7 +218,9 @@ class Simulator:
                 model.geom_group[i] = _UNDRAWN
 
     def privileged(self) -> dict[str, Any]:
-        """What scripted controllers may know: "goal" predicates, "eef" position, "bodies" name -> position, "joints" name -> position."""
+        """What scripted controllers may know: "goal" predicates, "eef" position, "bodies" name -> position, "joints" name ->
+        position.
+        """
         model, data = self._raw()
         bodies = {model.body(i).name: data.xpos[i].copy() for i in range(model.nbody)}
         joints = {model.joint(i).name: float(data.qpos[model.jnt_qposadr[i]]) for i in range(model.njnt)}

@@ -15,7 +15,8 @@ from wmrl_envs.tasks.catalog import TaskFacts
 _EVALUATION = {
     "rmsle": "Submissions are scored on the root mean squared logarithmic error between the predicted and the actual {target}: "
     "sqrt(mean((log(1 + prediction) - log(1 + actual))^2)). Lower is better; predictions must not be negative.",
-    "rmse": "Submissions are scored on the root mean squared error between the predicted and the actual {target}. Lower is better.",
+    "rmse": "Submissions are scored on the root mean squared error between the predicted and the actual {target}. "
+    "Lower is better.",
     "mae": "Submissions are scored on the mean absolute error between the predicted and the actual {target}. Lower is better.",
     "roc_auc": "Submissions are scored on the area under the ROC curve between the predicted probability of {target} = 1 and the "
     "observed target. Higher is better.",
@@ -77,7 +78,8 @@ def description(task: TaskFacts, sample: pd.DataFrame, images: dict[str, np.ndar
             _EVALUATION[task.metric].format(target=targets),
             "",
             "## Submission File",
-            f"For each `id` in test.csv predict {targets}. The file must have a header and one row for each of the {len(sample)} ids:",
+            f"For each `id` in test.csv predict {targets}. The file must have a header and one row for each of the "
+            f"{len(sample)} ids:",
             "```",
             sample.head(3).to_csv(index=False).strip(),
             "...",

@@ -74,7 +74,9 @@ class RobometerModel:
         self.tokenizer = load_tokenizer(tokenizer or checkpoint, self.network)
 
     def read(self, episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:
-        """Progress (n, 8) in [0, 1] of eight frames of each episode, and the probability (n,) that it succeeded at the last one."""
+        """Progress (n, 8) in [0, 1] of eight frames of each episode, and the probability (n,) that it succeeded at the last
+        one.
+        """
         frames = [episode_frames(e) for e in episodes]  # all are checked before the first is scored
         texts = [e.instruction for e in episodes]
         progress, success = np.zeros((len(frames), FRAMES)), np.zeros((len(frames), FRAMES))
@@ -143,7 +145,8 @@ def fit_size(height: int, width: int, factor: int) -> tuple[int, int]:
 
 
 def patches(frames: np.ndarray, patch: int, merge: int, repeats: int) -> tuple[Tensor, tuple[int, int, int]]:
-    """Frames (n, h, w, 3) uint8 as Qwen3-VL's rows of pixels (n * rows * columns, 3 * repeats * patch * patch), and the grid of one.
+    """Frames (n, h, w, 3) uint8 as Qwen3-VL's rows of pixels (n * rows * columns, 3 * repeats * patch * patch), and the grid of
+    one.
 
     A still picture is `repeats` equal pictures in time; the merge x merge patches of one token come one after another.
     """

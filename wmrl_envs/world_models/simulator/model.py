@@ -34,7 +34,8 @@ class SimulatorWorldModel:
         engine: any `wmrl_envs.engine.Engine`.
         checks: which of `ALL_CHECKS` to ask.
         layout: "shared-prefix" (case first; a prefix cache then pays for the case once) or "paper" (check first).
-        context_tokens: longest prompt; longer cases are cut by the rule of `truncate.fit_case`. Less if the engine's context is shorter.
+        context_tokens: longest prompt; longer cases are cut by the rule of `truncate.fit_case`. Less if the engine's context is
+            shorter.
         max_new_tokens: longest answer.
         temperature: 0 asks for the most probable answer.
         parse_retries: how often an answer that cannot be read is asked for again.
@@ -199,7 +200,8 @@ class SimulatorWorldModel:
             self.statistics["generated"] += len(made)
             return list(made)
         raise InfrastructureError(
-            f"The world model's engine failed on a batch of {len(batch)} prompts, {self.engine_retries + 1} times in a row: {error}"
+            f"The world model's engine failed on a batch of {len(batch)} prompts, {self.engine_retries + 1} times in a "
+            f"row: {error}"
         ) from error
 
     def _key(self, query: list[Message]) -> str:

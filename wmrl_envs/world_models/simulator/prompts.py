@@ -39,7 +39,8 @@ CHECKS: Mapping[str, Check] = {
             "Does the program call an installed library in a way its installed version does not support: a keyword or positional "
             "argument the function does not take, an attribute or method the object does not have, an option value that was "
             "removed or never existed?",
-            "verdict=fail if a TypeError, AttributeError or a ValueError about a parameter is certain for the installed version.",
+            "verdict=fail if a TypeError, AttributeError or a ValueError about a parameter is certain for the "
+            "installed version.",
         ),
         Check(
             "data",
@@ -162,5 +163,7 @@ def check_block(name: str) -> str:
 
 
 def user_prompt(name: str, case: str, layout: Layout) -> str:
-    """One check of one case. "paper": the check first. "shared-prefix": the case first, so that a prefix cache pays for it once."""
+    """One check of one case. "paper": the check first. "shared-prefix": the case first, so that a prefix cache pays for it
+    once.
+    """
     return f"{check_block(name)}\n\n{case}" if layout == "paper" else f"{case}\n\n{check_block(name)}"

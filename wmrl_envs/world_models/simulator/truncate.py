@@ -1,11 +1,11 @@
 """How a case is cut to fit the context: the rule, in one place.
 
 1. The system prompt and the question of the check are never cut.
-2. The program may take up to 60 % of what is left, more if the task needs less than the rest. Of a longer one the first and last lines
-   stay, whole and with their numbers, and a line says how many were left out.
-3. The verified data report may take a quarter of the remainder, the task overview the rest. Of a longer overview the first two thirds
-   (description and inventory) and the last third (the submission contract) stay. A line longer than 2,000 characters (a table of
-   thousands of columns) first loses its middle.
+2. The program may take up to 60 % of what is left, more if the task needs less than the rest. Of a longer one the first and
+   last lines stay, whole and with their numbers, and a line says how many were left out.
+3. The verified data report may take a quarter of the remainder, the task overview the rest. Of a longer overview the first two
+   thirds (description and inventory) and the last third (the submission contract) stay. A line longer than 2,000 characters (a
+   table of thousands of columns) first loses its middle.
 """
 
 from __future__ import annotations

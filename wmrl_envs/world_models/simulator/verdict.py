@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from wmrl_envs.text import clean, plain, without_thoughts
 
 MAX_TEXT = 4000  # characters kept of any text of a verdict
-# Characters a schema-bound answer may give to a text: a weak model that rambles would else reach the end of its tokens before that
+# Characters a schema-bound answer may give to a text: a weak model that rambles would else reach the end of its tokens before
+# that
 # of the object, and the score comes last.
 SCHEMA_TEXT = {"reason": 300, "error_type": 60, "env_feedback": 600}
 

@@ -215,8 +215,8 @@ class Branches(Expressions):
         """Follow a `while` loop of which every decision is known.
 
         Returns:
-            True if it comes back to a state it was in, so that it never ends; False if it has ended; None if it is not known, or
-            there is a way out that cannot be followed. In that case names are what they were.
+            True if it comes back to a state it was in, so that it never ends; False if it has ended; None if it is not known,
+            or there is a way out that cannot be followed. In that case names are what they were.
         """
         inside = [n for statement in node.body for n in ast.walk(statement)]
         leaves = any(isinstance(n, _LEAVES) or _is_exit(n) for n in inside)

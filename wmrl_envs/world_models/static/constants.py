@@ -86,7 +86,9 @@ _DTYPES = {  # dtype of a column -> what it is equal to
 
 
 def same_dtype(left: Any, right: Any) -> bool | None:
-    """`column.dtype == "int64"` and the like, or None if that is not known. Texts are of dtype "str" since pandas 3, not "object"."""
+    """`column.dtype == "int64"` and the like, or None if that is not known. Texts are of dtype "str" since pandas 3, not
+    "object".
+    """
     if not isinstance(left, Ref) or not left.path.startswith("dtype."):
         return None
     name = right.value if isinstance(right, Const) else right.path if isinstance(right, Ref) else None

@@ -37,7 +37,8 @@ HYPERPARAMETERS = {  # name -> (default, logarithmic)
 def describe_program(run: State, context: TaskContext, cpu_s: float, steps: int) -> dict[str, float]:
     """Named numbers, most of them 0 or 1. `model:<family>` names the estimator ("none" if none was seen).
 
-    Of a whole script that fits several the one counts that does best as a rule; where no fit could be followed, the classes it makes.
+    Of a whole script that fits several the one counts that does best as a rule; where no fit could be followed, the classes it
+    makes.
     """
     main = _main_fit(run, context)
     if main is None:

@@ -43,5 +43,7 @@ def timeout(context: TaskContext) -> Feedback:
 
 
 def success(score: float, seconds: float) -> Feedback:
-    """What the agent would be told after a valid submission; the score is the expected position, boards and metric are not predicted."""
+    """What the agent would be told after a valid submission; the score is the expected position, boards and metric are not
+    predicted.
+    """
     return Feedback(seconds=seconds, score=score)

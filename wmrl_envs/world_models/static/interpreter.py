@@ -1,7 +1,7 @@
 """Abstract execution of a program: follows names, frames, columns and estimators through the statements in order.
 
-Nothing of the program runs. Every value may be unknown, and unknown never fails: a finding needs a value that is known to be wrong.
-After statements that may not have run only that is kept which holds either way.
+Nothing of the program runs. Every value may be unknown, and unknown never fails: a finding needs a value that is known to be
+wrong. After statements that may not have run only that is kept which holds either way.
 """
 
 from __future__ import annotations

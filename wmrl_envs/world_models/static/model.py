@@ -41,7 +41,8 @@ class StaticWorldModel:
     """Eight aspects from static analysis and a quality head that learns online.
 
     Args:
-        sandbox_lock: what is installed in the sandbox: distribution -> version, or a requirements file; None asks the sandbox's interpreter.
+        sandbox_lock: what is installed in the sandbox: distribution -> version, or a requirements file; None asks the sandbox's
+            interpreter.
         learn: whether `update` changes anything.
         base_valid: P(valid) of a program in which nothing was found.
         index: an `ApiIndex` to use instead of the cached one.

@@ -16,7 +16,8 @@ from wmrl_envs.world_models.static.values import Finding
 _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__builtins__"}
 _CHECKED_BY_COMPILER = (  # what parses but may not compile
     ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Nonlocal, ast.Global, ast.Break, ast.Continue, ast.Starred, ast.Match,
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.AsyncFor, ast.AsyncWith, ast.NamedExpr, ast.Try, ast.Delete,
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.AsyncFor, ast.AsyncWith, ast.NamedExpr, ast.Try,
+    ast.Delete,
 )  # fmt: skip
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 

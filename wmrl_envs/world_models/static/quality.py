@@ -12,19 +12,23 @@ MAX_PAIRS = 1024  # the newest are kept
 # Expected score (0 = constant prediction, 1 = a tuned solution) of an estimator with ordinary settings.
 PRIOR: Mapping[str, Mapping[str, float]] = {
     "tabular": {
-        "HistGradientBoosting": 0.78, "GradientBoosting": 0.78, "XGB": 0.80, "LGBM": 0.80, "CatBoost": 0.80, "RandomForest": 0.66,
+        "HistGradientBoosting": 0.78, "GradientBoosting": 0.78, "XGB": 0.80, "LGBM": 0.80, "CatBoost": 0.80,
+        "RandomForest": 0.66,
         "ExtraTrees": 0.64, "AdaBoost": 0.56, "LogisticRegression": 0.58, "LinearDiscriminantAnalysis": 0.64, "SVM": 0.45,
         "MLP": 0.45, "Ridge": 0.48, "Lasso": 0.46, "GaussianNB": 0.45, "SGD": 0.38, "KNeighbors": 0.45, "DecisionTree": 0.48,
         "LinearSV": 0.45, "Dummy": 0.02,
     },
     "text": {
-        "Ridge": 0.62, "LogisticRegression": 0.72, "SVM": 0.62, "LinearSV": 0.58, "SGD": 0.50, "ExtraTrees": 0.64, "RandomForest": 0.60,
+        "Ridge": 0.62, "LogisticRegression": 0.72, "SVM": 0.62, "LinearSV": 0.58, "SGD": 0.50, "ExtraTrees": 0.64,
+        "RandomForest": 0.60,
         "LinearDiscriminantAnalysis": 0.60, "HistGradientBoosting": 0.56, "MLP": 0.45, "KNeighbors": 0.34, "Lasso": 0.46,
         "AdaBoost": 0.38, "DecisionTree": 0.36, "GaussianNB": 0.40, "MultinomialNB": 0.60, "ComplementNB": 0.60, "Dummy": 0.05,
     },
     "image": {
-        "SVM": 0.80, "ExtraTrees": 0.62, "RandomForest": 0.58, "HistGradientBoosting": 0.62, "LogisticRegression": 0.56, "MLP": 0.62,
-        "KNeighbors": 0.62, "SGD": 0.52, "LinearDiscriminantAnalysis": 0.45, "GaussianNB": 0.38, "Ridge": 0.42, "DecisionTree": 0.20,
+        "SVM": 0.80, "ExtraTrees": 0.62, "RandomForest": 0.58, "HistGradientBoosting": 0.62, "LogisticRegression": 0.56,
+        "MLP": 0.62,
+        "KNeighbors": 0.62, "SGD": 0.52, "LinearDiscriminantAnalysis": 0.45, "GaussianNB": 0.38, "Ridge": 0.42,
+        "DecisionTree": 0.20,
         "AdaBoost": 0.28, "Lasso": 0.35, "Dummy": 0.02,
     },
 }  # fmt: skip
@@ -33,8 +37,10 @@ NEEDS_SCALING = ("SVM", "MLP", "KNeighbors", "SGD", "LinearSV", "Lasso")
 SCALERS = ("StandardScaler", "MinMaxScaler", "RobustScaler", "QuantileTransformer", "PowerTransformer")
 
 
-OVERCONFIDENT: Mapping[str, float] = {  # how a logarithmic loss moves an estimator: it punishes confident errors, a constant has none
-    "SGD": -0.25, "GaussianNB": -0.30, "KNeighbors": -0.25, "MLP": -0.10, "LinearDiscriminantAnalysis": -0.08, "DecisionTree": 0.0,
+OVERCONFIDENT: Mapping[str,
+    float] = {  # how a logarithmic loss moves an estimator: it punishes confident errors, a constant has none
+    "SGD": -0.25, "GaussianNB": -0.30, "KNeighbors": -0.25, "MLP": -0.10, "LinearDiscriminantAnalysis": -0.08,
+    "DecisionTree": 0.0,
     "Dummy": 0.35, "ExtraTrees": 0.08, "RandomForest": 0.08, "SVM": 0.08, "LogisticRegression": 0.05,
 }  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""What is known while a program is followed: its names, the rows behind the data, what was found so far. The rules stand on this."""
+"""What is known while a program is followed: its names, the rows behind the data, what was found so far. The rules stand on
+this.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ class ActionNormalizer:
             )
         if not (self.q99 > self.q01)[self.mask].all():
             raise InvalidInput(
-                "Action statistics with q99 <= q01 in a dimension that is normalised: an action that never moves needs mask false."
+                "Action statistics with q99 <= q01 in a dimension that is normalised: an action that never moves needs "
+                "mask false."
             )
 
     @classmethod

@@ -69,7 +69,8 @@ def load_state(model: MiniVLA, state: Mapping[str, Mapping[str, Tensor]], source
     missing = [part for part in _PARTS if part not in state]
     if missing:
         raise InvalidInput(
-            f"{source}: lacks {', '.join(missing)}; expected Prismatic's {', '.join(_PARTS)} (it has {', '.join(state) or 'nothing'})."
+            f"{source}: lacks {', '.join(missing)}; expected Prismatic's {', '.join(_PARTS)} (it has "
+            f"{', '.join(state) or 'nothing'})."
         )
     vision = {}
     for name, value in state["vision_backbone"].items():

@@ -103,7 +103,8 @@ def train(
     on_step: Callable[[int, float], None] | None = None,
     fitting: Fitting | None = None,
 ) -> list[float]:
-    """Train in place; the loss of each step done here. AdamW, linear warm-up over a twentieth, cosine decay, gradients clipped at 1.
+    """Train in place; the loss of each step done here. AdamW, linear warm-up over a twentieth, cosine decay, gradients clipped
+    at 1.
 
     Args:
         on_step: called with the steps done so far and the loss of the last.

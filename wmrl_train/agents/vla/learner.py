@@ -1,4 +1,6 @@
-"""`RobotLearner`: the one learner on a robot's rows, whose tokens are the action codes of a look and whose prompt is what was seen."""
+"""`RobotLearner`: the one learner on a robot's rows, whose tokens are the action codes of a look and whose prompt is what was
+seen.
+"""
 
 from __future__ import annotations
 

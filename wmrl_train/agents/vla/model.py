@@ -185,8 +185,8 @@ class MiniVLA(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Codes (n, groups) and their log-probabilities; `temperature` 0 is greedy (log-probabilities then at 1).
 
-        A code is where its number of `uniforms` (n, groups), each in [0, 1), falls in the cumulated probabilities, so that a row
-        is sampled alike in any batch; None draws them from torch's global generator.
+        A code is where its number of `uniforms` (n, groups), each in [0, 1), falls in the cumulated probabilities, so that a
+        row is sampled alike in any batch; None draws them from torch's global generator.
         """
         if temperature and uniforms is None:
             uniforms = torch.rand(len(prompts), self.config.groups)

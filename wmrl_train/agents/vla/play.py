@@ -32,8 +32,8 @@ class Simulators:
     """At most `count` environments, each of one task, that are kept and used again.
 
     Args:
-        make: task -> environment such as `LIBERO-Long-v0`. count: at once; a task that has none when all are taken gets the place
-            of an idle one.
+        make: task -> environment such as `LIBERO-Long-v0`. count: at once; a task that has none when all are taken gets the
+            place of an idle one.
 
     Attributes:
         lane: where environments are reset and stepped.

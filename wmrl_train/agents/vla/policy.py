@@ -106,7 +106,9 @@ class VLAPolicy:
 
     # -- files --------------------------------------------------------------------------------------------------------
     def save(self, folder: str | Path) -> Path:
-        """Write the policy to a folder: config.json, model.safetensors, quantizer.safetensors, and tokenizer/ if it has one of its own."""
+        """Write the policy to a folder: config.json, model.safetensors, quantizer.safetensors, and tokenizer/ if it has one of
+        its own.
+        """
         from safetensors.torch import save_model
 
         folder = Path(folder)

@@ -84,7 +84,8 @@ def differences(comparison: Comparison) -> Table:
 
 def _cells(row: Difference) -> list[str]:
     return [
-        escape(row.name), percent(row.first), percent(row.second), signed(row.difference), interval(row), str(row.pairs), str(row.better),
+        escape(row.name), percent(row.first), percent(row.second), signed(row.difference), interval(row), str(row.pairs),
+        str(row.better),
         str(row.worse),
     ]  # fmt: skip
 

@@ -190,9 +190,11 @@ def _select_dtypes(run: State, owner: Data, args: list[Any], kwargs: dict[str, A
 
 _NUMBERS = frozenset(["int", "float"])
 _KINDS = {
-    "number": _NUMBERS, "int64": {"int"}, "float64": {"float"}, "int": {"int"}, "float": {"float"}, "object": {"str"}, "str": {"str"},
+    "number": _NUMBERS, "int64": {"int"}, "float64": {"float"}, "int": {"int"}, "float": {"float"}, "object": {"str"},
+    "str": {"str"},
     "string": {"str"}, "bool": {"bool"}, "category": {"category"}, "datetime64": {"date"}, "datetime": {"date"},
-    "numpy.number": _NUMBERS, "builtins.object": {"str"}, "builtins.str": {"str"}, "builtins.int": {"int"}, "builtins.float": {"float"},
+    "numpy.number": _NUMBERS, "builtins.object": {"str"}, "builtins.str": {"str"}, "builtins.int": {"int"},
+    "builtins.float": {"float"},
     "numpy.int64": {"int"}, "numpy.float64": {"float"}, "builtins.bool": {"bool"}, "O": {"str"},
 }  # fmt: skip
 

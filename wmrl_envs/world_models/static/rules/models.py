@@ -1,4 +1,6 @@
-"""What the methods of scikit-learn's objects give: models, transformers, encoders of labels, splitters; and of a command line parser."""
+"""What the methods of scikit-learn's objects give: models, transformers, encoders of labels, splitters; and of a command line
+parser.
+"""
 
 from __future__ import annotations
 

@@ -101,7 +101,8 @@ def _array_of(name: str, text: str, run: State) -> Any:
     low = 0.0 if found.group(1).startswith(("uint", "bool")) else None
     number = not found.group(1).startswith(("<U", "str", "object"))
     return Data(
-        "array", rows=tag, nan=False if "int" in found.group(1) else None, text=False if number else None, ndim=len(sizes), width=width,
+        "array", rows=tag, nan=False if "int" in found.group(1) else None, text=False if number else None, ndim=len(sizes),
+        width=width,
         exact=width is not None, dims=dims, low=low,
     )  # fmt: skip
 
@@ -122,7 +123,8 @@ def data_frame(run: State, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return Data("frame", columns=known, rows=data.rows, ndim=2, default_index=plain and data.kind == "array").summarised()
     unnamed = data is source and data.kind == "array" and columns is None
     return Data(
-        "frame", open=True, rows=data.rows, ndim=2, unnamed=unnamed, nan=data.nan if unnamed else None, text=data.text, width=data.width,
+        "frame", open=True, rows=data.rows, ndim=2, unnamed=unnamed, nan=data.nan if unnamed else None, text=data.text,
+        width=data.width,
         default_index=plain and data.kind == "array",
     )  # fmt: skip
 

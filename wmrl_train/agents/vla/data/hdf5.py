@@ -22,7 +22,9 @@ _OBSERVATIONS = {
 
 
 def read_hdf5(path: str | Path) -> Iterator[Demonstration]:
-    """The demonstrations of one file, in order. Pictures are raw renders ("none") unless the file says its convention is OpenCV's."""
+    """The demonstrations of one file, in order. Pictures are raw renders ("none") unless the file says its convention is
+    OpenCV's.
+    """
     try:
         import h5py
     except ImportError:
@@ -36,7 +38,8 @@ def read_hdf5(path: str | Path) -> Iterator[Demonstration]:
         data = file.get("data")
         if not isinstance(data, h5py.Group) or not len(data):
             raise InvalidInput(
-                f"{path}: no group 'data' with demonstrations; expected LIBERO's layout data/demo_0/actions, data/demo_0/obs/..."
+                f"{path}: no group 'data' with demonstrations; expected LIBERO's layout data/demo_0/actions, "
+                f"data/demo_0/obs/..."
             )
         instruction = _instruction(path, data)
         convention = data.attrs.get("macros_image_convention", "opengl")

@@ -153,14 +153,17 @@ class LeRobotWriter:
 
 
 def read_lerobot(root: str | Path) -> Iterator[Demonstration]:
-    """Demonstrations of a v3.0 dataset with embedded pictures. A dataset of others counts as rot180, as published LIBERO datasets are."""
+    """Demonstrations of a v3.0 dataset with embedded pictures. A dataset of others counts as rot180, as published LIBERO
+    datasets are.
+    """
     try:
         yield from _read(Path(root))
     except WmrlError:
         raise
     except Exception as error:  # whatever json, pyarrow and PIL raise on files of another kind
         raise InvalidInput(
-            f"{root}: not a readable LeRobot dataset ({type(error).__name__}: {str(error)[:200]}); expected format v3.0, complete."
+            f"{root}: not a readable LeRobot dataset ({type(error).__name__}: {str(error)[:200]}); expected format "
+            f"v3.0, complete."
         ) from error
 
 
