@@ -49,7 +49,8 @@ def main(steps=8, demonstrations=12, groups=4, n=4, folder=None):
     stove = controllers.stove_task()
 
     with gym.make(
-        "LIBERO-Long-v0", suite=stove.suite, task=stove.index, init_states=starts, max_steps=40, image_size=64, action_chunk=1, **CHEAP
+        "LIBERO-Long-v0", suite=stove.suite, task=stove.index, init_states=starts, max_steps=40, image_size=64,
+        action_chunk=1, **CHEAP,
     ) as env:  # fmt: skip
         shown = [record(env, clumsy(i), init_state=i % 8, noise=0.05, seed=i) for i in range(demonstrations)]
     print(f"the script succeeds in {sum(d.success for d in shown)} of {len(shown)} attempts")

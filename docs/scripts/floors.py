@@ -175,16 +175,16 @@ def draw() -> str:
             x = label + k * each
             name = "ground: " + ", ".join(rooms[:4]) + ", ..." if room == "outcome" else room
             parts.append(
-                f'<rect x="{x:.0f}" y="{y}" width="{each - gap:.0f}" height="{height}" rx="6" fill="{colour}" stroke="#64748b"/>'
+                f'<rect x="{x:.0f}" y="{y}" width="{each - gap:.0f}" height="{height}" rx="6" '
+                f'fill="{colour}" stroke="#64748b"/>'
                 f'<text x="{x + 10:.0f}" y="{y + 22}" font-size="15" font-weight="600" fill="#0f172a">{name}</text>'
                 f'<text x="{x + 10:.0f}" y="{y + 42}" font-size="12" fill="#334155">{WORDS.get(room, "")}</text>'
             )
     total = 20 + len(rows) * (height + gap) + 40
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}" font-family="sans-serif" role="img">'
-        f'<title>The floors: a file imports from its own folder and from lower floors</title><rect width="100%" height="100%" fill="white"/>'
-        + "".join(parts)
-        + "</svg>\n"
+        "<title>The floors: a file imports from its own folder and from lower floors</title>"
+        '<rect width="100%" height="100%" fill="white"/>' + "".join(parts) + "</svg>\n"
     )
 
 

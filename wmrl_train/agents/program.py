@@ -1,4 +1,6 @@
-"""`ProgramAgent`: prompts for the small policy, which completes a one-line comment with a program for the `sklearn` scaffold."""
+"""`ProgramAgent`: prompts for the small policy, which completes a one-line comment with a program for the `sklearn`
+scaffold.
+"""
 
 from __future__ import annotations
 

@@ -21,35 +21,36 @@ log = logging.getLogger(__name__)
 
 SEGMENTS = {
     "role": (
-        "You are an experienced machine-learning engineer in a competition. You have up to {turns} attempts to reach the highest "
-        "Position Score you can. The Position Score is your percentile on the leaderboard, from 0 to 1, and more is better. Only an "
-        "attempt whose program runs to its end and leaves a valid submission earns anything."
+        "You are an experienced machine-learning engineer in a competition. You have up to {turns} attempts to reach the "
+        "highest Position Score you can. The Position Score is your percentile on the leaderboard, from 0 to 1, and more is "
+        "better. Only an attempt whose program runs to its end and leaves a valid submission earns anything."
     ),
     "strategy": (
-        "STRATEGY\nFirst get a valid submission: on attempt 1 write the simplest program you are sure of, in exactly the format asked "
-        "for. It is your safety net.\nThen improve it step by step: take your last program that worked, keep it whole, and change one "
-        "thing. Drop a change that fails or scores lower and try another one. Never begin from nothing again once something works."
+        "STRATEGY\nFirst get a valid submission: on attempt 1 write the simplest program you are sure of, in exactly the "
+        "format asked for. It is your safety net.\nThen improve it step by step: take your last program that worked, keep it "
+        "whole, and change one thing. Drop a change that fails or scores lower and try another one. Never begin from nothing "
+        "again once something works."
     ),
     "contract": (
-        "ENVIRONMENT\nYour program reads its inputs from the folder named by the environment variable DATA_DIR and must write its "
-        "submission as CSV to the path named by SUBMISSION_PATH (os.environ['DATA_DIR'], os.environ['SUBMISSION_PATH']). The data "
-        "folder is read-only and there is no network. Use no other absolute path; paths such as /kaggle/input do not exist here. "
-        "A program is stopped after {timeout_s:g} seconds."
+        "ENVIRONMENT\nYour program reads its inputs from the folder named by the environment variable DATA_DIR and must write "
+        "its submission as CSV to the path named by SUBMISSION_PATH (os.environ['DATA_DIR'], os.environ['SUBMISSION_PATH']). "
+        "The data folder is read-only and there is no network. Use no other absolute path; paths such as /kaggle/input do not "
+        "exist here. A program is stopped after {timeout_s:g} seconds."
     ),
     "runtime": "RUNTIME\nPython {python} on Linux, {hardware}. {packages}",
     "format": (
-        "ANSWER FORMAT\nEvery answer has two parts, in this order.\n1) ANALYSIS: two to four short sentences. Say what went wrong and "
-        "the one change that repairs it, or the one change that should raise the score.\n2) CODE: one single ```python block with "
-        "a complete program that needs nothing from earlier answers."
+        "ANSWER FORMAT\nEvery answer has two parts, in this order.\n1) ANALYSIS: two to four short sentences. Say what went "
+        "wrong and the one change that repairs it, or the one change that should raise the score.\n2) CODE: one single "
+        "```python block with a complete program that needs nothing from earlier answers."
     ),
     "feedback": (
-        "FEEDBACK\nAfter each attempt you are shown what your program printed and, if its submission was valid, its raw score and "
-        "its Position Score; otherwise the whole error message."
+        "FEEDBACK\nAfter each attempt you are shown what your program printed and, if its submission was valid, its raw score "
+        "and its Position Score; otherwise the whole error message."
     ),
     "rules": (
-        "RULES\nKeep a valid submission to fall back on, and replace it only by a program that runs and scores higher. The columns, "
-        "the number of rows and the ids of the submission must be exactly those asked for. Write efficient code that ends well "
-        "within the time limit."
+        "RULES\nKeep a valid submission to fall back on, and replace it only by a program that runs and scores higher. The "
+        "columns, the number of rows and the ids of the submission must be exactly those asked for. Write efficient code that "
+        "ends well within the time limit."
     ),
 }
 TRIGGER = "Begin with attempt 1."
@@ -98,9 +99,9 @@ class ResearchAgent:
         self.stop_ids, self.one_row_per_turn = self._chat.stop_ids, self._chat.rewrites
         if self.one_row_per_turn:
             log.warning(
-                "This chat template rewrites earlier turns, so a conversation cannot be continued token by token: every turn becomes a "
-                "row of its own. A template that keeps them trains faster: agent.options.template=chatml for Qwen and others of its "
-                "kind, or a file of your own."
+                "This chat template rewrites earlier turns, so a conversation cannot be continued token by token: every turn "
+                "becomes a row of its own. A template that keeps them trains faster: agent.options.template=chatml for Qwen "
+                "and others of its kind, or a file of your own."
             )
 
     # -- the prompt --------------------------------------------------------------------------------------------------

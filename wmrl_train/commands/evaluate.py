@@ -13,7 +13,8 @@ from wmrl_train.commands.options import refuse_options
 
 _AGENT = (
     "demo, openai:URL, python:module:function (or :Class), or a model directory (a saved model, or the checkpoint of a run); "
-    "for LIBERO the folder of a policy (`wmrl sft`), or python:module:function. An agent's own reset() is called at every episode."
+    "for LIBERO the folder of a policy (`wmrl sft`), or python:module:function. An agent's own reset() is called at every "
+    "episode."
 )
 _TASKS = (
     "A split (train, held_out, dsbench: the tasks of it that are prepared) or slugs with commas between (default: held_out); "

@@ -1,4 +1,6 @@
-"""`wmrl import-minivla` and `wmrl grpo`: a published policy as a folder, and `wmrl train libero` with its settings as options."""
+"""`wmrl import-minivla` and `wmrl grpo`: a published policy as a folder, and `wmrl train libero` with its settings as
+options.
+"""
 
 from __future__ import annotations
 

@@ -129,7 +129,10 @@ def _machine_lines() -> list[str]:
 def _torch_line() -> str:
     """Torch, its devices and their memory; without torch, what it would be for."""
     if importlib.util.find_spec("torch") is None:
-        return f"torch: [yellow]absent[/]; training and models in this process need it, environments do not ({escape(install_hint('train'))})"
+        return (
+            "torch: [yellow]absent[/]; training and models in this process need it, environments do not "
+            f"({escape(install_hint('train'))})"
+        )
     import torch
 
     line = f"torch {torch.__version__}: [green]{torch.get_num_threads()} threads[/]"

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from wmrl_train.run.changes import Changes
     from wmrl_train.run.rundir import RunDirectory
 
-_CONFIG = "A configuration by name (laptop, demo, paper-4b, paper-9b, libero) or a YAML file. With --resume: that of the run, and a file may only change what a resumed run may."
+_CONFIG = (
+    "A configuration by name (laptop, demo, paper-4b, paper-9b, libero) or a YAML file. With --resume: that of the run, and a "
+    "file may only change what a resumed run may."
+)
 _OVERRIDES = "Dotted overrides such as train.steps=3 optim.lr=5e-4."
 
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from wmrl_train.run.rundir import RunDirectory
 
 _DATA = "LeRobot datasets (folders) or LIBERO .hdf5 files."
-_CONVERSATIONS = "JSONL files of conversations ({messages} or {prompt, completion}) and directories of runs, whose best episodes are imitated."
+_CONVERSATIONS = (
+    "JSONL files of conversations ({messages} or {prompt, completion}) and directories of runs, whose best episodes are "
+    "imitated."
+)
 _LANGUAGE, _VLA = "Language models (--model)", "VLA policies"  # headings of the help
 _ONLY_LANGUAGE = ("max_tokens", "lora_rank", "dtype", "device", "top", "predicted")
 _ONLY_VLA = ("init", "vq_steps", "orientation", "convert")
@@ -156,8 +159,8 @@ def _sft_language(settings: dict[str, Any], out: Path, resume: bool) -> None:
 
 
 def _sft_vla(
-    folder: RunDirectory, data: list[Path], init: Path | None, steps: int, batch: int, lr: float, vq_steps: int, orientation: str,
-    convert: bool, seed: int, save_every: int, resume: bool,
+    folder: RunDirectory, data: list[Path], init: Path | None, steps: int, batch: int, lr: float, vq_steps: int,
+    orientation: str, convert: bool, seed: int, save_every: int, resume: bool,
 ) -> None:  # fmt: skip
     from wmrl_envs.envs.libero_long import check_orientation
     from wmrl_envs.errors import InvalidInput

@@ -51,13 +51,13 @@ def check_robots(config: Config) -> None:
         }
     if config.eval.k > 1 and config.eval.temperature == 0:
         raise InvalidInput(
-            f"eval.k={config.eval.k} with eval.temperature=0: greedy episodes from one initial state are all the same; set eval.k=1, or a "
-            "temperature above 0."
+            f"eval.k={config.eval.k} with eval.temperature=0: greedy episodes from one initial state are all the same; set "
+            "eval.k=1, or a temperature above 0."
         )
     if config.libero.reward is None and config.anchors.fraction < 1:
         raise InvalidInput(
-            f"anchors.fraction={config.anchors.fraction} with libero.reward=null: without a reward model nothing is predicted, so every "
-            "group must be paid by the simulator; set anchors.fraction=1, or leave it out."
+            f"anchors.fraction={config.anchors.fraction} with libero.reward=null: without a reward model nothing is predicted, "
+            "so every group must be paid by the simulator; set anchors.fraction=1, or leave it out."
         )
     defaults = dict(_leaves(Config().model_dump()))
     for key, value in _leaves(config.model_dump()):

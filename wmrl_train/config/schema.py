@@ -140,8 +140,8 @@ class RolloutConfig(Section):
     def _whole_distribution(self) -> RolloutConfig:
         if self.top_p != 1.0:
             raise ValueError(
-                f"top_p={self.top_p} cuts the distribution the learner differentiates, so that its log-probabilities would not be "
-                "those of the samples; expected 1.0 for training"
+                f"top_p={self.top_p} cuts the distribution the learner differentiates, so that its log-probabilities would not "
+                "be those of the samples; expected 1.0 for training"
             )
         return self
 
@@ -341,7 +341,8 @@ class Config(Section):
             )
         if (self.world_model.kind in ("ensemble", "stacked")) != bool(self.world_model.members):
             raise ValueError(
-                'world_model.members is what world_model.kind="stacked" or "ensemble" needs, and only that: name at least one there'
+                'world_model.members is what world_model.kind="stacked" or "ensemble" needs, and only that: '
+                "name at least one there"
             )
         for model in (self.world_model, *self.world_model.members):
             if model.workers is not None and model.kind != "low_fidelity":

@@ -71,6 +71,8 @@ def merged_weights(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def hand_over(model: Any, sampler: Any) -> None:
-    """Give what samples the weights of `model`; one that samples with these very weights is only told that they have changed."""
+    """Give what samples the weights of `model`; one that samples with these very weights is only told that they have
+    changed.
+    """
     shared = sampler is model or getattr(sampler, "model", None) is model
     sampler.update_weights([] if shared else merged_weights(model))

@@ -58,8 +58,9 @@ class Template:
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys(int(i) for i in own if i is not None))
         if not self.stop_ids:
             raise InvalidInput(
-                "Nothing ends an answer of this model: its tokenizer has no eos_token, its folder no generation_config.json with "
-                "eos_token_id, and its chat template puts no control token after an answer. Set tokenizer.eos_token and save it."
+                "Nothing ends an answer of this model: its tokenizer has no eos_token, its folder no generation_config.json "
+                "with eos_token_id, and its chat template puts no control token after an answer. Set tokenizer.eos_token and "
+                "save it."
             )
         self.end_id: int = first if first in self.stop_ids else self.stop_ids[0]
         if first not in self.stop_ids:
@@ -110,7 +111,9 @@ class Template:
         return PROBE in shown
 
     def _placed(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The messages, with the system prompt put in front of the first user message where the template has no place for it."""
+        """The messages, with the system prompt put in front of the first user message where the template has no place for
+        it.
+        """
         listed = [dict(m) for m in messages]
         if self.takes_system or len(listed) < 2 or listed[0]["role"] != "system":
             return listed

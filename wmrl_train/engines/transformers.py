@@ -344,8 +344,8 @@ def load_model(path: str | Path, *, dtype: str = "float32", device: str = "auto"
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise InvalidInput(
-            f"The model in {path} cannot be loaded ({_first_line(error)}): expected what save_pretrained writes of a causal language "
-            "model and of its tokenizer."
+            f"The model in {path} cannot be loaded ({_first_line(error)}): expected what save_pretrained writes of a causal "
+            "language model and of its tokenizer."
         ) from error
     return model.to(device).eval(), tokenizer
 

@@ -22,7 +22,9 @@ class Agent(Protocol):
         """Prompt of the first turn."""
 
     def extend(self, observation: str, completion_ids: tuple[int, ...]) -> list[int]:
-        """Ids that follow a completion: what closes the turn if the sample did not, the observation, the next turn's opening."""
+        """Ids that follow a completion: what closes the turn if the sample did not, the observation, the next turn's
+        opening.
+        """
 
     def act(self, text: str) -> str:
         """The action for `env.step` in a decoded completion (the program, or text the environment will find a problem in)."""

@@ -180,7 +180,9 @@ def show(result: EvalResult, report: dict[str, Any], as_json: bool, title: str, 
 
 
 def rich_table(table: Table, title: str, k: int, width: int = 140) -> RichTable:
-    """Percent, as reports have it; "failed programs" counts those that did not end well. A narrow terminal has fewer columns."""
+    """Percent, as reports have it; "failed programs" counts those that did not end well. A narrow terminal has fewer
+    columns.
+    """
     heads = ["task", f"avg@{k}", f"{table.confidence:.0%} interval", f"best@{k}", f"all@{k}", "valid", "episodes", "not scored",
              "failed programs"]  # fmt: skip
     shown = [i for i in range(len(heads)) if width >= _FROM_WIDTH.get(i, 0)]

@@ -154,8 +154,8 @@ def read_episodes(path: Path, *, repair: bool = False) -> list[Trajectory]:
             and (known.score, known.seed) != (trajectory.score, trajectory.seed)
         ):
             raise InvalidInput(
-                f"{path} holds two episodes {trajectory.key} with scores {known.score} and {trajectory.score}, seeds {known.seed} and "
-                f"{trajectory.seed}: expected one of each; remove the line that is not yours from {EPISODES}."
+                f"{path} holds two episodes {trajectory.key} with scores {known.score} and {trajectory.score}, seeds "
+                f"{known.seed} and {trajectory.seed}: expected one of each; remove the line that is not yours from {EPISODES}."
             )
         if trajectory.failure is None or known.failure is not None:
             last[trajectory.key] = trajectory

@@ -138,8 +138,8 @@ class EnginePolicy:
         for e in episodes:
             if e not in fits and not e.answers:
                 raise InvalidInput(
-                    f"The first prompt of {e.context.task} has {len(e.state.ids)} tokens, and the context of the model is {limit}: "
-                    "take a model with a longer context."
+                    f"The first prompt of {e.context.task} has {len(e.state.ids)} tokens, and the context of the model is "
+                    f"{limit}: take a model with a longer context."
                 )
         prompts, seeds = [e.state.ids for e in fits], [e.turn_seed for e in fits]
         within = restriction(self._agent, [e.context for e in fits])

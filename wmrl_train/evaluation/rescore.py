@@ -116,7 +116,9 @@ _OF_TURN = {"true", "status", "raw_score", "execution_s", "problem", "code", "fe
 
 
 def _executed(record: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """The executed turns of a line of rollouts.jsonl, once it is known to be that of programs (a run in a simulator has none)."""
+    """The executed turns of a line of rollouts.jsonl, once it is known to be that of programs (a run in a simulator has
+    none).
+    """
     turns = record.get("turns")
     if isinstance(record.get("task"), str) and isinstance(turns, list):
         executed = [turn for turn in turns if not isinstance(turn, dict) or turn.get("true", "") is not None]

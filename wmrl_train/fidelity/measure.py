@@ -251,7 +251,9 @@ def _within_tasks(predicted: np.ndarray, true: np.ndarray, task: Sequence[str]) 
 
 
 def _price(pairs: Sequence[Pair]) -> dict[str, float | None]:
-    """CPU seconds of execution that a prediction took, and their share of those of the executions themselves (recorded ones)."""
+    """CPU seconds of execution that a prediction took, and their share of those of the executions themselves (recorded
+    ones).
+    """
     paid, full = sum(p.predicted.cpu_s for p in pairs), sum(p.true.cpu_s for p in pairs)
     return {"cpu_s_per_program": paid / len(pairs), "cpu_share": paid / full if full else None}
 

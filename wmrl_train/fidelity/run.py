@@ -126,7 +126,9 @@ def _notes(records: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _contended(r: dict[str, Any]) -> bool:
-    """Stopped by the wall clock on a busy machine, after less than half the limit in CPU time: says nothing about the program."""
+    """Stopped by the wall clock on a busy machine, after less than half the limit in CPU time: says nothing about the
+    program.
+    """
     return r["status"] == ExecutionStatus.TIMEOUT and r["cpu_s"] < CONTENDED * r["timeout_s"]
 
 
@@ -223,7 +225,9 @@ def predict(model: OutcomeModel, programs: Sequence[Executed]) -> tuple[list[Pai
 
 
 def learn(model: OutcomeModel, programs: Sequence[Executed]) -> list[Pair]:
-    """Update the model on programs in batches of 8, as anchor groups come; returns the pairs as predicted before each update."""
+    """Update the model on programs in batches of 8, as anchor groups come; returns the pairs as predicted before each
+    update.
+    """
     pairs: list[Pair] = []
     for i in range(0, len(programs), 8):
         batch = programs[i : i + 8]

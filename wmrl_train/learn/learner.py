@@ -230,7 +230,9 @@ class Learner:
         """Called with the policy and the reference before the optimizer is made."""
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
-        """This rank's share, in as many micro-batches as every other rank has: one without weight where there is nothing left."""
+        """This rank's share, in as many micro-batches as every other rank has: one without weight where there is nothing
+        left.
+        """
         made = sorted(self._packs([s.row for s in samples]), key=lambda pack: pack.length)
         shares = [made[rank :: self.ranks.size] for rank in range(self.ranks.size)]
         budget = self.config.tokens_per_micro_batch
@@ -345,7 +347,8 @@ class Learner:
         names = "; ".join(batch.origins[i] for i in bad[:3]) or "no single rollout"
         return (
             f"The loss is not finite at update {self.updates + 1} because of {names}"
-            f"{f' and {len(bad) - 3} more' if len(bad) > 3 else ''}; nothing was changed. Resume from the last checkpoint with a lower optim.lr."
+            f"{f' and {len(bad) - 3} more' if len(bad) > 3 else ''}; nothing was changed. Resume from the last checkpoint with "
+            "a lower optim.lr."
         )
 
 

@@ -93,7 +93,9 @@ def pack(rows: Sequence[Row], made: Sequence[Pack], device: Any) -> Packed:
 
 @torch.no_grad()
 def can_pack(model: Any) -> bool:
-    """Whether two packed rows have the hidden states they have alone (tried out): full attention throughout, by a dense mask."""
+    """Whether two packed rows have the hidden states they have alone (tried out): full attention throughout, by a dense
+    mask.
+    """
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     layers = DynamicCache(config=model.config).layers

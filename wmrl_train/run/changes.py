@@ -46,8 +46,8 @@ def allowed(changed: Changes, run: Any) -> Changes:
     if refused:
         listed = ", ".join(f"{key} {_text(old)} -> {_text(new)}" for key, (old, new) in refused.items())
         raise InvalidInput(
-            f"{run} was run with other settings, which cannot change on the way: {listed}. Leave them out to go on as it began, or "
-            "start a run of its own (another run.name)."
+            f"{run} was run with other settings, which cannot change on the way: {listed}. Leave them out to go on as it "
+            "began, or start a run of its own (another run.name)."
         )
     return {key: pair for key, pair in changed.items() if key not in _UNLOGGED}
 

@@ -80,8 +80,8 @@ def save(
     bad = _not_finite(model.named_parameters()) if isinstance(model, torch.nn.Module) else None
     if bad is not None:
         raise CheckpointError(
-            f"The checkpoint of step {step} was not written: {bad} holds numbers that are not finite. The one before it is good; go on "
-            "from there with a lower learning rate."
+            f"The checkpoint of step {step} was not written: {bad} holds numbers that are not finite. The one before it is "
+            "good; go on from there with a lower learning rate."
         )
     try:
         if partial.is_symlink():
@@ -144,8 +144,9 @@ def latest(directory: Path) -> Checkpoint:
             envelope = json.loads((path / "state.json").read_text(encoding="utf-8"))
             if envelope["format"] != FORMAT:
                 raise InvalidInput(
-                    f"{path} was written by wmrl {envelope.get('wmrl', 'unknown')} in checkpoint format {envelope['format']}, and this is "
-                    f"wmrl {__version__} with format {FORMAT}: resume it with that version, or start a new run from its policy/."
+                    f"{path} was written by wmrl {envelope.get('wmrl', 'unknown')} in checkpoint format {envelope['format']}, "
+                    f"and this is wmrl {__version__} with format {FORMAT}: resume it with that version, or start a new run "
+                    "from its policy/."
                 )
             now = _digests(path, envelope["state"])
             for name, digest in envelope["digests"].items():
@@ -240,7 +241,9 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 
 def _digests(directory: Path, encoded: Any) -> dict[str, str]:
-    """SHA-256 of the encoded state and of every file of a checkpoint but the one that holds these digests; a link is no file."""
+    """SHA-256 of the encoded state and of every file of a checkpoint but the one that holds these digests; a link is no
+    file.
+    """
     digests = {"state": hashlib.sha256(json.dumps(encoded).encode()).hexdigest()}
     for path in sorted(directory.rglob("*")):
         if path.is_file() and not path.is_symlink() and path.name != "state.json":

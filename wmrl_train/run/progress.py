@@ -1,4 +1,6 @@
-"""Live progress of a run: a table that updates in a terminal, one plain line a step everywhere else. Scores are percentages here."""
+"""Live progress of a run: a table that updates in a terminal, one plain line a step everywhere else. Scores are percentages
+here.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _RECENT = 8  # steps in the table
 
 
 class Column(NamedTuple):
-    """A column of the live table: what its head says, the metric, and digits after the point; None for a score, which is shown in percent."""
+    """A column of the live table: what its head says, the metric, and digits after the point; None for a score, which is shown
+    in percent.
+    """
 
     head: str
     key: str
@@ -48,8 +52,8 @@ _COLUMNS = (
     *(Column(f"{lane} s", f"time/{lane}_s", 1) for lane in LANES),
     Column("step s", "time/step_s", 1),
 )
-_FIRST = ("step", "reward %", "executed", "step s", "calibrated", "anchors", "pairs", "rho", "predicted", "execute s", "learn s", "generate s",
-          "eta2", "predict s")  # fmt: skip
+_FIRST = ("step", "reward %", "executed", "step s", "calibrated", "anchors", "pairs", "rho", "predicted", "execute s",
+          "learn s", "generate s", "eta2", "predict s")  # fmt: skip
 """Heads by how much they say: a narrow terminal has the first of them, whole, rather than all of them cut short."""
 
 
@@ -85,7 +89,8 @@ class Progress:
         self._live: Live | None = None
         roomy = self.console.width >= 72
         parts: list[str | ProgressColumn] = [
-            TextColumn(escape(visible(name[:20]))), BarColumn(bar_width=None if roomy else 8), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn(escape(visible(name[:20]))), BarColumn(bar_width=None if roomy else 8),
+            MofNCompleteColumn(), TimeRemainingColumn(),
         ]  # fmt: skip
         if roomy:
             parts += [TextColumn("left")]
@@ -180,14 +185,17 @@ class Progress:
 def line(step: int, steps: int, v: Mapping[str, float]) -> str:
     """A step as one plain line.
 
-    >>> line(3, 40, {"reward/mean": 0.5, "groups/anchors": 1, "anchor/rho": 2, "time/step_s": 7.25})
-    'step 3/40  reward 50.0 % (executed -, predicted -, calibrated -)  anchors 1  pairs -  rho 2.00  eta2 -  7.2 s (generate -, predict -, execute -, learn -)'
+    >>> values = {"reward/mean": 0.5, "groups/anchors": 1, "anchor/rho": 2, "time/step_s": 7.25}
+    >>> line(3, 40, values)  # doctest: +NORMALIZE_WHITESPACE
+    'step 3/40  reward 50.0 % (executed -, predicted -, calibrated -)  anchors 1  pairs -  rho 2.00  eta2 -
+    7.2 s (generate -, predict -, execute -, learn -)'
     """
     sources = ", ".join(f"{name} {_percent(v.get(f'reward/{name}'))}" for name in ("executed", "predicted", "calibrated"))
     lanes = ", ".join(f"{lane} {_number(v.get(f'time/{lane}_s'), 1)}" for lane in LANES)
     return (
-        f"step {step}/{steps}  reward {_percent(v.get('reward/mean'))} ({sources})  anchors {_number(v.get('groups/anchors'), 0)}  "
-        f"pairs {_number(v.get('anchor/n_pairs'), 0)}  rho {_number(v.get('anchor/rho'), 2)}  eta2 {_number(v.get('anchor/eta2'), 2)}  "
+        f"step {step}/{steps}  reward {_percent(v.get('reward/mean'))} ({sources})  "
+        f"anchors {_number(v.get('groups/anchors'), 0)}  pairs {_number(v.get('anchor/n_pairs'), 0)}  "
+        f"rho {_number(v.get('anchor/rho'), 2)}  eta2 {_number(v.get('anchor/eta2'), 2)}  "
         f"{_number(v.get('time/step_s'), 1)} s ({lanes})"
     )
 

@@ -37,4 +37,7 @@ def repeatable(config: Config, processes: int = 1) -> str:
     found = obstacles(config, processes)
     if found:
         return f"Equal seeds give equal runs but for rounding, not to the bit ({', '.join(found)})."
-    return "On one CPU, equal seeds give equal runs to the bit, also when killed and resumed, as long as the agent's programs end alike."
+    return (
+        "On one CPU, equal seeds give equal runs to the bit, also when killed and resumed, as long as the agent's programs end "
+        "alike."
+    )

@@ -47,7 +47,9 @@ def worth(predicted: Sequence[float], true: Sequence[float], group: Sequence[Any
 
 
 def compared(pairs: Sequence[Mapping[str, Any]]) -> tuple[Worth, Worth] | None:
-    """(raw, calibrated) over a run's anchors (`anchors.jsonl`); None without pairs, or in logs that do not tell the two apart."""
+    """(raw, calibrated) over a run's anchors (`anchors.jsonl`); None without pairs, or in logs that do not tell the two
+    apart.
+    """
     rows = [p for p in pairs if p.get("calibrated") is not None and p.get("picked") != "favourite"]
     if not rows:
         return None
@@ -58,7 +60,10 @@ def compared(pairs: Sequence[Mapping[str, Any]]) -> tuple[Worth, Worth] | None:
 def verdict(raw: Worth, calibrated: Worth, margin: float = 0.02) -> str:
     """One sentence for a reader: does the map help in this run? `margin`: relative differences below it are none."""
     change = (calibrated.advantage_rmse - raw.advantage_rmse) / max(raw.advantage_rmse, 1e-9)
-    how = f"The error of the advantages is {100 * raw.advantage_rmse:.1f} points raw and {100 * calibrated.advantage_rmse:.1f} calibrated"
+    how = (
+        f"The error of the advantages is {100 * raw.advantage_rmse:.1f} points raw and "
+        f"{100 * calibrated.advantage_rmse:.1f} calibrated"
+    )
     if abs(change) < margin:
         return f"{how}: in this run the map changes next to nothing."
     return f"{how}: in this run the map {'helps' if change < 0 else 'makes predictions worse'}."

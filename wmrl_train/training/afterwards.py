@@ -33,13 +33,13 @@ class Afterwards:
         self.active = self.inside or self.anchors.when == "after"
         if self.active and not isinstance(roller, Executing):
             raise InvalidInput(
-                f"anchors.place={self.anchors.place!r}, anchors.when={self.anchors.when!r}: {type(roller).__name__} cannot execute what "
-                "it has rolled out; set place to groups and when to during."
+                f"anchors.place={self.anchors.place!r}, anchors.when={self.anchors.when!r}: {type(roller).__name__} cannot "
+                "execute what it has rolled out; set place to groups and when to during."
             )
         if self.active and self.anchors.lag:
             raise InvalidInput(
-                f"anchors.lag={self.anchors.lag} with anchors.place={self.anchors.place!r}, anchors.when={self.anchors.when!r}: what is "
-                "executed after the rollout belongs to its step; set lag to 0."
+                f"anchors.lag={self.anchors.lag} with anchors.place={self.anchors.place!r}, "
+                f"anchors.when={self.anchors.when!r}: what is executed after the rollout belongs to its step; set lag to 0."
             )
         self._roller = roller
         share = self.anchors.fraction * config.rollout.group_size  # members a group

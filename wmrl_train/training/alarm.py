@@ -33,8 +33,9 @@ class Alarm:
         found = learned.get("mismatch_kl", 0.0)
         if self._mismatch is not None and found > self._mismatch:
             log.warning(
-                "policy/mismatch_kl is %.3g, above optim.mismatch_alarm=%.3g: the sampler's log-probabilities are not the learner's. "
-                "Look at policy.dtype and policy.engine, or at anchors.lag; importance weights (optim.is_cap) make up for a part of it.",
+                "policy/mismatch_kl is %.3g, above optim.mismatch_alarm=%.3g: the sampler's log-probabilities are not the "
+                "learner's. Look at policy.dtype and policy.engine, or at anchors.lag; importance weights (optim.is_cap) make "
+                "up for a part of it.",
                 found, self._mismatch,
             )  # fmt: skip
             self._mismatch = None

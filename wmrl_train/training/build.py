@@ -226,7 +226,9 @@ def _world_model(config: Config, model: Any, tokenizer: Any, engine: Engine) -> 
 
 
 def _low_fidelity(config: Config) -> OutcomeModel:
-    """It executes in a sandbox of its own: that of the run may answer from a cache or a record, which has only full executions."""
+    """It executes in a sandbox of its own: that of the run may answer from a cache or a record, which has only full
+    executions.
+    """
     from wmrl_envs.world_models.low_fidelity import LowFidelityWorldModel
 
     settings, execution = config.world_model, config.execution

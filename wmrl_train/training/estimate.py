@@ -60,7 +60,9 @@ def parameters(model: Path) -> int | None:
 
 
 def measured(run: str | Path) -> EstimateConfig:
-    """Seconds a program of an earlier run's lanes, from its logs; the first step, which loads and starts things, is left out."""
+    """Seconds a program of an earlier run's lanes, from its logs; the first step, which loads and starts things, is left
+    out.
+    """
     from wmrl_train.run.rundir import RunDirectory
 
     directory = RunDirectory(run)
@@ -130,7 +132,10 @@ def _memory(config: Config) -> Iterator[str]:
     reference = count if config.optim.kl_coef > 0 and full else 0
     learner = 4 * (count + reference + (3 * count if full else 0)) / 2**30
     rest = "gradient and two moments" if full else "adapters train"
-    line = f"memory: {count / 1e6:.1f} M weights{how}; about {learner:.2f} GiB of float32 weights, reference, {rest}, without activations"
+    line = (
+        f"memory: {count / 1e6:.1f} M weights{how}; about {learner:.2f} GiB of float32 weights, reference, {rest}, "
+        "without activations"
+    )
     if config.policy.engine == "vllm":
         judges = [w for w in (config.world_model, *config.world_model.members) if w.kind == "simulator"]
         own = any(judge.engine in ("policy", "vllm") for judge in judges)
@@ -139,7 +144,10 @@ def _memory(config: Config) -> Iterator[str]:
         line += f"; {sampler:.2f} GiB more for vLLM's bfloat16 {copies}, without cache"
         yield line
         devices = math.ceil(1.25 * (learner + sampler) / GPU_GIB)
-        yield f"devices: {devices} GPU{'s' * (devices > 1)} of {GPU_GIB:g} GB, a quarter of the above added for activations and cache (an estimate, not measured)"
+        yield (
+            f"devices: {devices} GPU{'s' * (devices > 1)} of {GPU_GIB:g} GB, a quarter of the above added for activations and "
+            "cache (an estimate, not measured)"
+        )
     else:
         yield line
 
@@ -178,8 +186,14 @@ def _clock(config: Config, given: EstimateConfig, source: str) -> Iterator[str]:
         f"{config.train.steps} steps: {hours:.2f} h, evaluations not counted"
     )
     workers = config.execution.workers or "one a core, counted as 4"
-    yield f"sandboxes: {workers} at a time; {sandboxes_needed(config, durations)} would do (a step within 5 % of its time with any number)"
-    yield "seconds a step (generation lane busy), by share of anchor groups and anchors.lag, with as many sandboxes as are of use:"
+    yield (
+        f"sandboxes: {workers} at a time; {sandboxes_needed(config, durations)} would do "
+        "(a step within 5 % of its time with any number)"
+    )
+    yield (
+        "seconds a step (generation lane busy), by share of anchor groups and anchors.lag, with as many sandboxes as are of "
+        "use:"
+    )
     yield "  anchors " + "".join(f"{f'lag {lag}':>16}" for lag in LAGS)
     for fraction in sorted({config.anchors.fraction, *FRACTIONS}):
         cells = []

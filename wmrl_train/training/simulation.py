@@ -29,7 +29,9 @@ class Durations:
 
     @classmethod
     def per_program(cls, config: Config, seconds: Mapping[str, float]) -> Durations:
-        """From seconds a program (`estimate` section of a configuration): a step of `config` has groups x group_size x turns."""
+        """From seconds a program (`estimate` section of a configuration): a step of `config` has groups x group_size x
+        turns.
+        """
         programs = config.rollout.group_size * config.tasks.max_turns
         return cls(
             seconds["generate_s"] * programs,
@@ -101,8 +103,9 @@ def too_large(config: Config, steps: int = 100) -> str:
     if programs <= MOST_PROGRAMS:
         return ""
     return (
-        f"{steps} steps of rollout.groups={rollout.groups}, rollout.group_size={rollout.group_size} and tasks.max_turns={turns} "
-        f"(as many as anchors.lag={config.anchors.lag} needs) are {programs} programs, and at most {MOST_PROGRAMS} are simulated"
+        f"{steps} steps of rollout.groups={rollout.groups}, rollout.group_size={rollout.group_size} and "
+        f"tasks.max_turns={turns} (as many as anchors.lag={config.anchors.lag} needs) are {programs} programs, and at most "
+        f"{MOST_PROGRAMS} are simulated"
     )
 
 

@@ -124,9 +124,9 @@ class Trainer:
                         self.save()
                     if distrusted:
                         raise AuditStop(
-                            f"The audit of the anchors asks to stop at step {self.step}: what the world model likes best is far from what "
-                            f"execution says (see {self.run_dir.path / 'anchors.jsonl'}). Everything is saved; to go on all the same, "
-                            "resume with correction.on_alarm=warn."
+                            f"The audit of the anchors asks to stop at step {self.step}: what the world model likes best is "
+                            f"far from what execution says (see {self.run_dir.path / 'anchors.jsonl'}). Everything is saved; "
+                            "to go on all the same, resume with correction.on_alarm=warn."
                         )
                     if self._due() and not self._interrupts.asked:
                         self._evaluate()
@@ -284,7 +284,9 @@ class Trainer:
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
     def save(self) -> Path:
-        """Checkpoint everything. Of deferred anchors that are not finished, what was sampled: a resumed run executes it again."""
+        """Checkpoint everything. Of deferred anchors that are not finished, what was sampled: a resumed run executes it
+        again.
+        """
         model = self.parts.world_model
         state = {
             "corrector": self.corrector.state_dict(),
@@ -363,8 +365,8 @@ class Trainer:
             if not self._due():
                 return
             raise Interrupted(
-                f"Training is finished, all {self.step} steps are saved in {where}; interrupted before its last evaluation was, which this does: "
-                f"wmrl train --resume --run-dir {where}"
+                f"Training is finished, all {self.step} steps are saved in {where}; interrupted before its last evaluation "
+                f"was, which this does: wmrl train --resume --run-dir {where}"
             )
         raise Interrupted(
             f"Interrupted at step {self.step} of {self.config.train.steps}; saved in {where}. Go on with: wmrl train --resume "

@@ -84,8 +84,8 @@ def sampler_is_learner(engine: Any, learner: Any, agent: Agent, prompt: list[int
         raise
     except Exception as error:  # whatever a model's own code says
         raise InvalidInput(
-            f"A try-out sample of the policy failed in {name} ({type(error).__name__}: {' '.join(str(error).split())[:200]}): this "
-            "architecture cannot be sampled and trained here; take one with an attention cache, or policy.engine=vllm."
+            f"A try-out sample of the policy failed in {name} ({type(error).__name__}: {' '.join(str(error).split())[:200]}): "
+            "this architecture cannot be sampled and trained here; take one with an attention cache, or policy.engine=vllm."
         ) from error
     worst, allowed = float(np.abs(ours - theirs).max()), _TOLERANCE[config.policy.dtype]
     if not worst <= allowed:  # NaN too

@@ -36,7 +36,9 @@ class RobotLearner(Learner):
         )
 
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """As `Learner.update`. Without KL and entropy the rows of a group without spread teach nothing: they are not computed."""
+        """As `Learner.update`. Without KL and entropy the rows of a group without spread teach nothing: they are not
+        computed.
+        """
         if self.config.kl_coef == 0 and self.config.entropy_coef == 0:
             samples = [s for s in samples if s.advantage != 0]
         return super().update(samples)

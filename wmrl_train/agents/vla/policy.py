@@ -1,4 +1,6 @@
-"""`VLAPolicy`: what turns observations of `LIBERO-Long-v0` into chunks of actions: network, quantizer, normaliser, tokenizer."""
+"""`VLAPolicy`: what turns observations of `LIBERO-Long-v0` into chunks of actions: network, quantizer, normaliser,
+tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -142,8 +144,8 @@ class VLAPolicy:
             load_model(self.model, str(Path(folder) / "model.safetensors"))
         except RuntimeError as error:
             raise InvalidInput(
-                f"{folder} holds another network than the configured policy ({str(error).splitlines()[0]}): resume with the policy.model "
-                "the run was started with."
+                f"{folder} holds another network than the configured policy ({str(error).splitlines()[0]}): resume with the "
+                "policy.model the run was started with."
             ) from None
 
     @classmethod

@@ -84,8 +84,8 @@ def _read(path: Path, name: str) -> Side:
             return _run(path, name)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInput(
-                f"The logs in {path} hold a record that is not of `wmrl train` ({type(error).__name__}: {error}): expected them as "
-                "the run wrote them."
+                f"The logs in {path} hold a record that is not of `wmrl train` ({type(error).__name__}: {error}): expected "
+                "them as the run wrote them."
             ) from error
     raise InvalidInput(f"{path} holds neither a run (config.yaml) nor an evaluation ({EPISODES}): give the folder of one.")
 

@@ -74,7 +74,9 @@ def load_demonstrations(
 
 
 def action_statistics(demonstrations: Iterable[Demonstration]) -> dict[str, Any]:
-    """q01, q99 and mask of the actions, in the layout of Prismatic's `dataset_statistics.json` (the gripper is not normalised)."""
+    """q01, q99 and mask of the actions, in the layout of Prismatic's `dataset_statistics.json` (the gripper is not
+    normalised).
+    """
     actions = np.concatenate([d.actions for d in demonstrations])
     return {
         "q01": np.quantile(actions, 0.01, axis=0).tolist(),

@@ -55,8 +55,8 @@ class LeRobotWriter:
         features = _features(views)
         if self._features not in (None, features) or self._orientation not in (None, demonstration.orientation):
             raise InvalidInput(
-                f"{self.root}: an episode with {sorted(views)} of {demonstration.images.shape[1:]} ({demonstration.orientation}) "
-                "does not fit the episodes before it."
+                f"{self.root}: an episode with {sorted(views)} of {demonstration.images.shape[1:]} "
+                f"({demonstration.orientation}) does not fit the episodes before it."
             )
         self._features, self._orientation = features, demonstration.orientation
         episode, steps = len(self._episodes), len(demonstration)

@@ -111,7 +111,7 @@ def require_orientation(demonstration: Demonstration, orientation: Orientation, 
     """The demonstration in the wanted orientation; a different one is an error unless `convert`."""
     if demonstration.orientation != orientation and not convert:
         raise InvalidInput(
-            f"{source} holds pictures in orientation {demonstration.orientation!r}, but {orientation!r} was asked for: convert them (convert=True, --convert) "
-            "or train and evaluate with the recorded one."
+            f"{source} holds pictures in orientation {demonstration.orientation!r}, but {orientation!r} was asked for: convert "
+            "them (convert=True, --convert) or train and evaluate with the recorded one."
         )
     return demonstration.turned(orientation)
