@@ -185,7 +185,7 @@ class Outcome:
         error_type, error_line: of a prediction: class and line of the error it expects.
         p_valid: of a prediction: P(the submission is accepted). spread: standard deviation of an ensemble's scores.
         steps: simulator steps taken (LIBERO).
-        details: JSON-able extras of one source, for people who look into it; no code of ours reads them.
+        details: JSON-able extras of one source, for reports that look into that source.
     """
 
     status: ExecutionStatus

@@ -158,6 +158,13 @@ def circles() -> list[list[str]]:
     return found
 
 
+def rooms_in_a_circle() -> list[tuple[str, str]]:
+    """Pairs of rooms of one building that import each other, by whatever files."""
+    room = {one: ".".join(one.split(".")[:2]) for i in imports() for one in (i.source, i.target)}
+    arrows = {(room[i.source], room[i.target]) for i in imports() if room[i.source] != room[i.target] and "." in room[i.target]}
+    return sorted((a, b) for a, b in arrows if a < b and (b, a) in arrows)
+
+
 def draw() -> str:
     """The floors as an SVG: the ground at the bottom, a building for each package."""
     width, height, gap, label = 1240, 54, 8, 250

@@ -28,6 +28,10 @@ def test_no_files_import_each_other(floors):
     assert floors.circles() == []
 
 
+def test_no_rooms_import_each_other(floors):
+    assert floors.rooms_in_a_circle() == []
+
+
 def test_a_climb_and_a_circle_are_seen(floors, monkeypatch):
     up = floors.Import("wmrl_envs.tasks.spec", "wmrl_envs.wrappers.sb3", 1)
     back = floors.Import("wmrl_envs.wrappers.sb3", "wmrl_envs.tasks.spec", 1)

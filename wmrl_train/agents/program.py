@@ -10,7 +10,7 @@ from wmrl_envs.context import TaskContext
 from wmrl_envs.errors import InvalidInput
 from wmrl_envs.execution.recorded.bank import ExecutionBank
 from wmrl_train.agents.brief import Brief, again, known_tasks, prompt
-from wmrl_train.agents.trie import Trie
+from wmrl_train.episodes.trie import Trie
 
 SUCCESS = "Submission successful"  # the line of the feedback that says that the last program was scored
 
@@ -24,7 +24,7 @@ class ProgramAgent:
 
     Args:
         tokenizer: of the policy. max_new_tokens: longest program.
-        programs: an execution bank (its file); the policy then writes only programs of it (see `wmrl_train.agents.trie`).
+        programs: an execution bank (its file); the policy then writes only programs of it (see `wmrl_train.episodes.trie`).
     """
 
     def __init__(self, tokenizer: Any, max_new_tokens: int = 120, programs: str | None = None):

@@ -22,10 +22,10 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from wmrl_envs.engine import Generation, Prompt, Sampling
 from wmrl_envs.errors import InfrastructureError, InvalidInput
-from wmrl_train.agents.trie import Node, Trie, tail
 from wmrl_train.engines.encode import encode
 from wmrl_train.engines.models import check_model
 from wmrl_train.engines.template import template_of
+from wmrl_train.episodes.trie import Node, Trie, tail
 
 SHARE_FROM = 32  # a common beginning of fewer tokens is not worth a pass of its own
 COMPACT_BELOW = 0.75  # finished rows leave the batch once fewer than this share of its rows is still sampling

@@ -32,7 +32,7 @@ class Agent(Protocol):
 
 @runtime_checkable
 class RestrictedAgent(Protocol):
-    """An agent that may write only some completions, as a tree over token ids (`wmrl_train.agents.trie.Trie`)."""
+    """An agent that may write only some completions, as a tree over token ids (`wmrl_train.episodes.trie.Trie`)."""
 
     def trie(self, context: TaskContext) -> Any:
         """What it may write in this context."""

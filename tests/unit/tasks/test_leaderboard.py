@@ -1,7 +1,6 @@
 """Positions on made-up boards: ties, NaN, both directions, boards without information."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -121,12 +120,11 @@ def test_a_missing_board_file_or_none_is_an_error(tmp_path):
         Leaderboard(higher_is_better=True)
 
 
-def test_ten_thousand_entries_are_ranked_at_once():
-    board = Leaderboard(private=np.linspace(0, 1, 10_000), higher_is_better=True)
-    start = time.process_time()
-    for score in np.linspace(0, 1, 2000):
-        board.position(score)
-    assert time.process_time() - start < 1.0
+def test_ranks_on_ten_thousand_entries_are_those_of_counting():
+    entries = np.linspace(0, 1, 10_000)
+    board = Leaderboard(private=entries, higher_is_better=True)
+    for score in np.linspace(0, 1, 200):
+        assert board.position(score).private.rank == int((entries > score).sum()) + 1
 
 
 def test_quantile_inverts_position():

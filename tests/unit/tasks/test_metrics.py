@@ -143,15 +143,11 @@ def test_weighted_recall_by_component():
     assert spec.metric(truth, guess) == pytest.approx((2 * 1 + 0.5 + 1) / 4)
 
 
-def test_grading_150000_rows_of_six_columns_takes_about_a_second_of_cpu():
-    import time
-
+def test_150000_shuffled_rows_of_six_columns_are_matched_by_id():
     spec = task_spec("jigsaw-toxic-comment-classification-challenge")
     rng = np.random.default_rng(0)
     ids = pd.DataFrame({"id": [f"{i:016x}" for i in range(150_000)]})
     truth = pd.concat([ids, pd.DataFrame(rng.integers(0, 2, (150_000, 6)), columns=spec.facts.target_columns)], axis=1)
     guess = pd.concat([ids, pd.DataFrame(rng.random((150_000, 6)), columns=spec.facts.target_columns)], axis=1)
     guess = guess.sample(frac=1, random_state=0)
-    start = time.process_time()
     assert spec.metric(truth, guess) == pytest.approx(0.5, abs=0.01)
-    assert time.process_time() - start < 1.5  # 1 s on an idle machine, with room for a busy one

@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from wmrl_envs.engine import Sampling
-from wmrl_train.agents.trie import Trie, tail
 from wmrl_train.config import OptimConfig
 from wmrl_train.engines.transformers import TransformersEngine
 from wmrl_train.episodes.records import Row
+from wmrl_train.episodes.trie import Trie, tail
 from wmrl_train.learn.learner import Learner, Sample
 
 STOP = 1
