@@ -51,7 +51,9 @@ class Chain:
         return self._shadowing(self._method, ask, partial(self.env.step, action))
 
     def _shadowing(self, name: str, method: Callable[..., Any], call: Callable[[], Any]) -> Any:
-        """`call` while two attributes of this one object shadow its methods: `name`, and `reset`, whose observation is noted."""
+        """`call` while two attributes of this one object shadow its methods: `name`, and `reset`,
+        whose observation is noted.
+        """
         own = vars(self.base)
         before = {key: own[key] for key in (name, "reset") if key in own}
         own[name], own["reset"] = method, self._noted_reset

@@ -1,4 +1,6 @@
-"""The keys of `info["wmrl"]`, in every environment and wrapper; a vector environment has a column and a mask (`_key`) for each."""
+"""The keys of `info["wmrl"]`, in every environment and wrapper; a vector environment has a column and a mask (`_key`)
+for each.
+"""
 
 from __future__ import annotations
 

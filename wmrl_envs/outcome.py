@@ -182,7 +182,8 @@ class Outcome:
         position: places on the leaderboards. relative_gap: DSBench's.
         cached: answered from the execution cache.
         error: what the grader or the infrastructure said, in one line; None where nothing was wrong.
-        error_type, error_line: of a prediction: class and line of the error it expects.
+        error_type: of a prediction: class of the error that it expects.
+        error_line: of a prediction: line of that error.
         p_valid: of a prediction: P(the submission is accepted). spread: standard deviation of an ensemble's scores.
         steps: simulator steps taken (LIBERO).
         details: JSON-able extras of one source, for reports that look into that source.

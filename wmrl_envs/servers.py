@@ -33,7 +33,9 @@ class Refusal(Exception):
 
 
 class NoAnswer(Exception):
-    """No connection, a time limit, something that is no HTTP, a reply that is no JSON or too large: all worth another attempt."""
+    """No connection, a time limit, something that is no HTTP, a reply that is no JSON or too large:
+    all worth another attempt.
+    """
 
 
 def ask(
@@ -43,8 +45,11 @@ def ask(
     where to.
 
     Args:
-        url: checked (`checked_url`). body: to send. headers: to send.
-        timeout_s: of connecting, and of any wait for more bytes. most_bytes: of the reply.
+        url: address to ask, checked before (`checked_url`).
+        body: bytes to send; None: a GET.
+        headers: HTTP headers to send.
+        timeout_s: seconds for connecting, and for any wait for more bytes.
+        most_bytes: largest reply that is read.
 
     Raises:
         Refusal, NoAnswer: see there. Neither shows a header.
@@ -112,7 +117,9 @@ def checked_url(url: Any, given: str, example: str) -> str:
     """The address without a slash at its end, so that a mistake in it is not taken for a server that is down.
 
     Args:
-        given: how the user wrote it. example: of one that is right.
+        url: the address to check.
+        given: how the user wrote it, for the message.
+        example: an address that is right, for the message.
 
     Raises:
         InvalidInput: no address of a web server.

@@ -77,6 +77,7 @@ def without_thoughts(text: str, kept: Sequence[tuple[int, int]] = ()) -> str:
     """`text` without its `<think>` passages; one that never ends goes to the end, one that never began starts at the beginning.
 
     Args:
+        text: what the model wrote.
         kept: (start, end) in order of parts whose tags are content: a program or an object that was read there.
 
     >>> without_thoughts("maybe</think>yes<think>or no")

@@ -171,8 +171,8 @@ class Corrector:
         """
         if self.fusion not in ("ivw", "none"):
             raise InvalidInput(
-                f"Corrector(fusion={self.fusion!r}) with {who}, which weighs whole groups: expected fusion='ivw' or 'none'; the other rules "
-                "work where a trainer calls Corrector.advantages."
+                f"Corrector(fusion={self.fusion!r}) with {who}, which weighs whole groups: expected fusion='ivw' or 'none'; "
+                "the other rules work where a trainer calls Corrector.advantages."
             )
 
     def weights(self, is_anchor: Any) -> np.ndarray:

@@ -97,7 +97,9 @@ class FusionWeight:
 
     @property
     def control_coefficient(self) -> float:
-        """Lam of the control variate: Cov(true, calibrated) / Var(calibrated) within groups, clipped to [0, 1]; 1 in warm-up."""
+        """Lam of the control variate: Cov(true, calibrated) / Var(calibrated) within groups, clipped to [0, 1];
+        1 in warm-up.
+        """
         if self.eta2_cal is None:
             return 1.0
         variance, covariance = self.pairs.calibrated_moments()

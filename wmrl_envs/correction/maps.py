@@ -124,7 +124,9 @@ def extended(scores: np.ndarray, vertices: Vertices, score_range: ScoreRange) ->
 
 
 def _slope_beyond(xs: np.ndarray, ys: np.ndarray, end: int, inner: int, score_range: ScoreRange) -> float:
-    """Of the outer segment; of the whole map where that is flat, since a plateau would lose the order of what lies beyond it."""
+    """Of the outer segment; of the whole map where that is flat, since a plateau would lose the order of what lies beyond
+    it.
+    """
     whole = float((ys[-1] - ys[0]) / max(xs[-1] - xs[0], _TINY))
     slope = float((ys[end] - ys[inner]) / (xs[end] - xs[inner])) if abs(xs[end] - xs[inner]) > _TINY else whole
     slope = slope or whole

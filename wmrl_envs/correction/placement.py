@@ -64,8 +64,8 @@ def pick(predicted: Any, candidates: Any, picks: Any, place: Place, random_share
     check_number("random_share", random_share, 0.0, 1.0)
     if check_place(place) == "groups" or free.shape != scores.shape or wanted.shape != scores.shape[:1]:
         raise InvalidInput(
-            f"pick(place={place!r}) with predicted {scores.shape}, candidates {free.shape}, picks {wanted.shape}: expected 'members' or "
-            "'favourites', (m, n), (m, n) and (m,)."
+            f"pick(place={place!r}) with predicted {scores.shape}, candidates {free.shape}, picks {wanted.shape}: expected "
+            "'members' or 'favourites', (m, n), (m, n) and (m,)."
         )
     share = 1.0 if place == "members" else random_share
     order, coins = rng.random(scores.shape), rng.random(scores.shape)

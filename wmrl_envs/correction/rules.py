@@ -42,7 +42,9 @@ class Batch:
 
     @property
     def predicted(self) -> np.ndarray:
-        """What is believed of a member without this batch's executions: the truth where it is remembered, else the prediction."""
+        """What is believed of a member without this batch's executions: the truth where it is remembered,
+        else the prediction.
+        """
         return np.where(self.remembered, self.true, self.calibrated)
 
     @property

@@ -59,6 +59,7 @@ class AnchorSchedule:
         """Decide for `n_groups` groups.
 
         Args:
+            n_groups: number of groups in the batch.
             tasks: task of each group, for `stratify` and `adaptive`.
             min_groups: overrides the minimum for this batch.
             priority: weights of at least 0, one a group, used when `adaptive`.

@@ -1,4 +1,6 @@
-"""The fenced blocks of an answer: where they open and close, given that models write fences anywhere and programs contain them."""
+"""The fenced blocks of an answer: where they open and close, given that models write fences anywhere and programs contain
+them.
+"""
 
 from __future__ import annotations
 

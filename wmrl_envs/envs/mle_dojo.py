@@ -158,7 +158,9 @@ class MLEDojoEnv(ExecutableEnv):
         return found
 
     def execute(self, solution: Solution) -> Outcome:
-        """Run and grade; what the sandbox saw is let go, for outcomes are kept long and a submission may be large (see `run`)."""
+        """Run and grade; what the sandbox saw is let go, for outcomes are kept long and a submission may be large (see
+        `run`).
+        """
         return self.run(solution)[0]
 
     def run(self, solution: Solution) -> tuple[Outcome, Execution | None]:

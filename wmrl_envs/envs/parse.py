@@ -33,7 +33,8 @@ def solution(answer: str, task: str, max_characters: int, join_blocks: bool = Fa
     """The `Solution` in an answer; where no program can be read from it, `problem` says why.
 
     Args:
-        answer: all that the model wrote. task: key of the task.
+        answer: all that the model wrote.
+        task: key of the task.
         max_characters: longest answer that is read.
         join_blocks: see `extract_code`.
     """

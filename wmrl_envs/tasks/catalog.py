@@ -29,7 +29,8 @@ class TaskFacts:
         category: "tabular", "text" or "image".
         kind: the category DSBench results are reported under: "binary", "multiclass", "regression", "other" ("" elsewhere).
         metric: name in `wmrl_envs.tasks.metrics.METRICS`; `params` are its parameters.
-        id_columns, target_columns: columns of the answers (empty targets: all columns but the ids).
+        id_columns: columns of the answers that identify a row.
+        target_columns: columns of the answers that are graded; empty: all columns but the ids.
         prediction_columns: columns of a submission besides the ids, where they are not the target columns.
         optional_columns: columns a submission may carry that are not looked at.
         id_match: "text" (ids compared as strings), "integer" (1.0 is 1) or "in_order" (no ids: rows are in file order).
@@ -141,8 +142,10 @@ def list_competitions(split: str | None = None, source: str | None = None, *, ex
         source: "mledojo", "dsbench" or "builtin"; None for all.
         excluded: also those that the paper's evaluation leaves out.
 
-    >>> len(list_competitions("train", "mledojo")), len(list_competitions("held_out", "mledojo")), len(list_competitions("dsbench"))
-    (45, 14, 60)
+    >>> len(list_competitions("train", "mledojo")), len(list_competitions("held_out", "mledojo"))
+    (45, 14)
+    >>> len(list_competitions("dsbench"))
+    60
     """
     for name, value, known in (("split", split, SPLITS), ("source", source, SOURCES)):
         if value is not None and value not in known:

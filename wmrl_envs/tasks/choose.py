@@ -14,6 +14,7 @@ def choose_tasks(
 
     Args:
         wanted: a split, slugs with commas between, or a list of slugs.
+        data_dir: folder of prepared competitions; default: `wmrl_envs.paths.data_dir()`.
         source: takes only the tasks of a split that come from there ("mledojo", "dsbench", "builtin").
         option: what the user set, for messages.
 

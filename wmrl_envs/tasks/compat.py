@@ -25,7 +25,8 @@ class Override:
     """How MLE-Dojo's grader of one task differs.
 
     Attributes:
-        metric, params: another metric, or other parameters of it.
+        metric: another metric.
+        params: other parameters of the metric.
         score: a function of its own.
         missing: what a missing number does: "refused", "skipped" (the mean of its column is over the others) or "undefined"
             (the score is NaN, as it is for a logarithm of a number below -1).

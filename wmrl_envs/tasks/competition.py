@@ -120,8 +120,8 @@ class Competition:
         """Raise `DataNotBuilt` unless scores can be ranked, on a leaderboard or by the relative gap."""
         if self.board is None and not self.ranked_by_gap:
             raise DataNotBuilt(
-                f"Competition {self.slug!r} has no leaderboard to rank scores on: put private_leaderboard.csv (columns rank,score) "
-                f"beside its {self.private.answers.name}."
+                f"Competition {self.slug!r} has no leaderboard to rank scores on: put private_leaderboard.csv (columns "
+                f"rank,score) beside its {self.private.answers.name}."
             )
 
     def relative_gap(self, raw_score: float | None) -> float | None:

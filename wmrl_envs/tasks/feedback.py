@@ -40,7 +40,8 @@ def report(
 
     Args:
         execution: what the sandbox saw.
-        position: places on the boards. raw_score: value of the task's metric. Neither: nothing was graded.
+        position: places on the boards, if the score was ranked.
+        raw_score: value of the task's metric; None, and no `position` either: nothing was graded.
         error: why the submission was refused; None with a submission present means that it was accepted.
         limits: the limits the program ran under, named in the text when one of them was hit.
         late: a program that was stopped at the time limit, whose submission counts all the same.
@@ -104,7 +105,8 @@ def render(
 
     Args:
         feedback: the record.
-        best_raw, best_score: best of the attempts so far, this one included; default: this is the first attempt.
+        best_raw: best raw score of the attempts so far, this one included; default: this is the first attempt.
+        best_score: best position score, in [0, 1], of the same attempts; default: this is the first attempt.
         hide_score: leave out every score and position.
         max_characters: longest text; the middle of a longer one is cut out.
     """

@@ -198,8 +198,8 @@ def _whose(score: Any, competition: Competition, data: bytes, failure: str) -> f
                 f"Error during metric calculation: {failure}; on the sample submission too: {error.details}"
             ) from error
         raise InvalidSubmission(
-            f"The file could not be graded: {failure}. The sample submission can be: write the same columns, one plain value in "
-            "each cell and one row for each id."
+            f"The file could not be graded: {failure}. The sample submission can be: write the same columns, one plain value "
+            "in each cell and one row for each id."
         )
     raise EvaluationError(f"Error during metric calculation: {failure}")
 

@@ -36,7 +36,8 @@ def grade(
     score); anything else is scored.
 
     Args:
-        competition: what was played. run: what the sandbox saw.
+        competition: what was played.
+        run: what the sandbox saw.
         submission: the submission, if it is not the one of `run`.
         limits: the limits of the run, named in the feedback when one was hit.
         grade_late: grade a submission that a program had written when it was stopped at the time limit. If it is valid the

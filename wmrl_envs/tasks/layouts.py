@@ -114,7 +114,9 @@ def _board(data: Path, slug: str, side: str) -> Path | None:
 
 
 def _sample(public: Path) -> Path:
-    """The sample submission, whose name varies: the exact name, one with "submission" or "sample" in it, else the odd file out."""
+    """The sample submission, whose name varies: the exact name, one with "submission" or "sample" in it,
+    else the odd file out.
+    """
     usual = public / "sample_submission.csv"
     if usual.is_file():
         return usual

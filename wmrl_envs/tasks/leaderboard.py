@@ -24,7 +24,8 @@ class Leaderboard:
     """One or two boards of a competition.
 
     Args:
-        private, public: the scores on each board, in any order; None if there is no such board.
+        private: the scores on the private board, in any order; None if there is no such board.
+        public: the scores on the public board, likewise.
         higher_is_better: direction of the metric.
         compat: "mledojo" also uses boards without information, as the original does.
         name: for messages.
@@ -134,7 +135,9 @@ class Leaderboard:
         return {name: float(sign * entries[last - 1]) for name, last in medal_places(len(entries)).items()}
 
     def quantile(self, position_score: float, side: str | None = None) -> float:
-        """The raw score that earns at least `position_score` in [0, 1] on one board (default: the private one if there is one)."""
+        """The raw score that earns at least `position_score` in [0, 1] on one board
+        (default: the private one if there is one).
+        """
         entries = self._boards[side or next(iter(self._boards))]
         index = min(max(math.floor((1 - position_score) * len(entries) + 1e-9), 0), len(entries) - 1)
         return float(-entries[index] if self.higher_is_better else entries[index])

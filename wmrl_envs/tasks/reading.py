@@ -32,6 +32,7 @@ def read_table(
     """Parse the bytes of a submission (or answer) CSV. Words such as "NA" stay words, and ids stay as they are written.
 
     Args:
+        data: bytes of the file, UTF-8.
         as_text: columns to keep as text, by name in any case; None keeps all. The others become numbers where they are.
         check_header: is given the names of the columns, and may refuse them before any row is read.
 

@@ -1,4 +1,6 @@
-"""`score`: the metric's value of a submission's bytes. It runs in the grading process (`grader.py`), or wherever it is called."""
+"""`score`: the metric's value of a submission's bytes. It runs in the grading process (`grader.py`),
+or wherever it is called.
+"""
 
 from __future__ import annotations
 

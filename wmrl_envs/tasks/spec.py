@@ -163,6 +163,7 @@ def task_spec(slug: str, compat: str | None = None) -> TaskSpec:
     """How `slug` is graded.
 
     Args:
+        slug: name of the competition.
         compat: None for the right numbers; "mledojo" for those of MLE-Dojo's own graders, defects included.
 
     Raises:

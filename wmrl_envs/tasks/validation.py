@@ -72,7 +72,8 @@ def align(truth: pd.DataFrame, submission: pd.DataFrame, id_columns: Sequence[st
     """Row numbers of `submission` in the order of `truth`, shape (len(truth),).
 
     Args:
-        truth, submission: not changed.
+        truth: the answers; not changed.
+        submission: the table to align with them; not changed.
         id_columns: columns that together identify a row.
         match: "text" compares ids as strings; "integer" also takes 1.0 for 1; "in_order" demands the rows in file order;
             "by_place" matches rows with the same id in file order (MLE-Dojo's way, with `compat` only).
@@ -121,8 +122,8 @@ def _in_order(wanted: pd.Series, given: pd.Series, name: str) -> np.ndarray:
     wrong = np.flatnonzero(given.to_numpy() != wanted.to_numpy())
     if len(wrong):
         raise InvalidSubmission(
-            f"Column {name} differs from the test set in {len(wrong)} rows, first in data row {wrong[0] + 1}: this task has no ids, "
-            "so keep the rows of the test set in their order and their text unchanged."
+            f"Column {name} differs from the test set in {len(wrong)} rows, first in data row {wrong[0] + 1}: this task has no "
+            "ids, so keep the rows of the test set in their order and their text unchanged."
         )
     return np.arange(len(wanted))
 

@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 class CheapEnvModel:
     """A `DynamicsModel` that is an environment: a coarser time step, a simpler scene, a smaller board. One a slot.
 
-    Without `set_state`, predicted episodes are played in the cheap environment from its own reset (with the seed of the episode), so
-    that the real reset is spared; beside an anchor it starts with the same seed and takes the same actions. With `set_state`, it is
-    put where the real environment is before every step, so that anchors judge single steps.
+    Without `set_state`, predicted episodes are played in the cheap environment from its own reset (with the seed of the
+    episode), so that the real reset is spared; beside an anchor it starts with the same seed and takes the same actions. With
+    `set_state`, it is put where the real environment is before every step, so that anchors judge single steps.
 
     Args:
-        make_env: makes one; observation and action spaces as those of the base of the real environment. Its own time limit does not
-            count, the real environment's does.
+        make_env: makes one; observation and action spaces as those of the base of the real environment. Its own time limit does
+            not count, the real environment's does.
         set_state: (environment, observation) -> None: puts it into the state of that observation.
 
     >>> import gymnasium as gym
@@ -39,7 +39,8 @@ class CheapEnvModel:
     ):
         if not callable(make_env) or isinstance(make_env, gymnasium.Env):
             raise InvalidInput(
-                f"CheapEnvModel({type(make_env).__name__}): expected a function that makes an environment, such as lambda: gym.make(...)."
+                f"CheapEnvModel({type(make_env).__name__}): expected a function that makes an environment, such as lambda: "
+                "gym.make(...)."
             )
         self._make_env, self._set_state = make_env, set_state
         self._envs: dict[int, gymnasium.Env] = {}
@@ -64,7 +65,8 @@ class CheapEnvModel:
         ):
             self._warned = True
             log.warning(
-                "The cheap environment starts elsewhere than the real one with seed %s, so that its rewards beside an anchor are those of "
+                "The cheap environment starts elsewhere than the real one with seed %s, so that its rewards beside an anchor "
+                "are those of "
                 "another episode: let both start alike, or pass set_state (said once).", seed,
             )  # fmt: skip
         return None

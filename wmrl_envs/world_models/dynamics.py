@@ -1,7 +1,8 @@
 """`EnsembleDynamics`: a learned environment, as a probabilistic ensemble fitted on the transitions of anchor episodes.
 
 After Chua et al. 2018 (PETS): several networks predict mean and variance of the change of the observation and of the
-reward. A rollout follows one member, so that what the members disagree about stays uncertain and is not averaged away within it.
+reward. A rollout follows one member, so that what the members disagree about stays uncertain and is not averaged away within
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class EnsembleDynamics:
     """A `DynamicsModel` for Box observations and Box or Discrete actions of the base environment; needs torch.
 
     Args:
-        observation_space, action_space: of the single environment, at its base (`env.unwrapped`).
+        observation_space: of the single environment, at its base (`env.unwrapped`).
+        action_space: of the same.
         members: networks. hidden: width of their two layers.
         capacity: latest transitions kept. refit_every: new transitions between fits once fitted.
         gradient_steps: of a fit, batches of 256. learning_rate: Adam.
@@ -37,11 +39,12 @@ class EnsembleDynamics:
         seed: of weights, batches and samples.
         termination_fn: (observations, actions, next observations) -> terminated (n,), where it is known; else it is learned.
         reward_fn: likewise -> rewards (n,).
-        max_predicted_steps: predicted episodes start at random real states that were seen and are truncated after so many steps (short
-            branched rollouts, where errors pile up over long ones); default: whole episodes from real starts.
+        max_predicted_steps: predicted episodes start at random real states that were seen and are truncated after so many steps
+            (short branched rollouts, where errors pile up over long ones); default: whole episodes from real starts.
         stop_at: predicted episodes are truncated where the members' `disagreement` is above this.
         penalty: rewards of predictions less this times the `disagreement`.
-        own_starts: predicted episodes start from one of the latest 1,000 real starts, once there are 64, so that the real reset is spared.
+        own_starts: predicted episodes start from one of the latest 1,000 real starts, once there are 64, so that the real reset
+            is spared.
 
     `update` takes transitions of real steps (`AnchoredVecEnv` calls it), `step` predicts once `fit` has run.
     """
@@ -68,7 +71,8 @@ class EnsembleDynamics:
     ):
         if not isinstance(observation_space, spaces.Box) or not isinstance(action_space, (spaces.Box, spaces.Discrete)):
             raise InvalidInput(
-                f"EnsembleDynamics of {observation_space} and {action_space}: expected Box observations and Box or Discrete actions."
+                f"EnsembleDynamics of {observation_space} and {action_space}: expected Box observations and Box or Discrete "
+                "actions."
             )
         if max_predicted_steps is not None and max_predicted_steps < 1:
             raise InvalidInput(f"max_predicted_steps={max_predicted_steps!r}: expected a whole number of at least 1, or None.")
@@ -273,7 +277,9 @@ class EnsembleDynamics:
     def _predict(
         self, observations: np.ndarray, actions: np.ndarray, members: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Next observations, rewards, terminated, and the disagreement of the members where it is needed (else 0), each (n, ...)."""
+        """Next observations, rewards, terminated, and the disagreement of the members where it is needed (else 0),
+        each (n, ...).
+        """
         torch = self._torch
         if not self.fitted:
             raise InvalidInput(
@@ -308,7 +314,9 @@ class EnsembleDynamics:
         return after, rewards - self.penalty * spread, terminated, spread
 
     def disagreement(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Standard deviation between the members' mean predictions, in units of the data's, averaged over outputs; shape (n,)."""
+        """Standard deviation between the members' mean predictions, in units of the data's, averaged over outputs;
+        shape (n,).
+        """
         mean_x, std_x, _, _ = self._scales
         before = np.asarray(observations, dtype=np.float32).reshape(-1, self._size)
         x = (self._torch.from_numpy(self._encode(before, actions)) - mean_x) / std_x

@@ -51,7 +51,8 @@ class EpisodicModel(DynamicsModel, Protocol):
 
         Args:
             slot: number of the environment.
-            seed: of the reset. options: of the reset.
+            seed: seed of the reset.
+            options: options of the reset.
             observation: the real one it starts from; None if the model may start it (a predicted episode): then what `reset`
                 would return, (observation, info), and the real reset is spared; or None, and it is called again with the real
                 observation.

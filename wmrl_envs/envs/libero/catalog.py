@@ -146,7 +146,10 @@ def start_states(task: LiberoTask, init_states: str | Path | Iterable[int] = "tr
     everything = range(len(states))
     splits = {"train": everything[:TRAIN_STATES], "unseen": everything[TRAIN_STATES:], "all": everything}
     start = StartStates(states, np.zeros((len(states), 2)), (), settle_steps)
-    problem = f"init_states={init_states!r}: expected 'train', 'unseen', 'all', a list of indices from 0 to {len(states) - 1}, or an .npz file."
+    problem = (
+        f"init_states={init_states!r}: expected 'train', 'unseen', 'all', a list of indices from 0 to {len(states) - 1}, "
+        "or an .npz file."
+    )
     if isinstance(init_states, str):
         if init_states not in splits:
             raise InvalidInput(problem)
@@ -173,8 +176,8 @@ def _load(path: Path, task: LiberoTask) -> StartStates:
     width = initial_states(task).shape[1]
     if states.ndim != 2 or not len(states) or states.shape[1] != width or gripper.shape != (len(states), 2):
         raise InvalidInput(
-            f"init_states={str(path)!r}: states {states.shape} and gripper {gripper.shape}; expected (n, {width}) and (n, 2) for "
-            f"{task.suite} task {task.index}."
+            f"init_states={str(path)!r}: states {states.shape} and gripper {gripper.shape}; expected (n, {width}) and (n, 2) "
+            f"for {task.suite} task {task.index}."
         )
     if any(values.dtype.kind not in "iuf" or not np.isfinite(values).all() for values in (states, gripper)):
         raise InvalidInput(f"init_states={str(path)!r}: states or gripper with values that are no finite numbers.")

@@ -124,6 +124,7 @@ def drive(env: Any, script: Callable[[View], Controller] = controller, noise: fl
 
     Args:
         env: a `LiberoLongEnv`, wrapped or not.
+        script: makes the controller for what it can see of the scene (a `View`).
         noise: standard deviation of Gaussian noise on the six motion components, in units of a full action; demonstrations
             with some noise show how to come back from small errors.
         seed: of the noise.

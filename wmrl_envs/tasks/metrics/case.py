@@ -83,8 +83,8 @@ def _labels(column: pd.Series, truth: np.ndarray, ids: np.ndarray, refuse_words:
     )
     if not bad.any() and not any(map(values.is_number, known)) and all(map(values.is_number, uniques)):
         raise InvalidSubmission(
-            f"Every prediction in column {column.name} is a number ({listed(list(uniques))}), but the classes are words: write the "
-            "class labels as they stand in the training data, not the codes of an encoder."
+            f"Every prediction in column {column.name} is a number ({listed(list(uniques))}), but the classes are words: write "
+            "the class labels as they stand in the training data, not the codes of an encoder."
         )
     _refuse_labels(column, np.flatnonzero(bad[codes]), ids, numeric)
     return labels

@@ -33,7 +33,8 @@ class Reduced:
     Attributes:
         competition: the copy, ranked on the same boards; the competition itself where nothing could be left out.
         rows, test_rows: kept. all_rows, all_test_rows: what there is.
-        tested_on: "answers": test rows with their answers; "train": rows held out of train, because the metric takes no part of the answers.
+        tested_on: "answers": test rows with their answers; "train": rows held out of train, because the metric takes no part of
+            the answers.
         notes: what else is different.
     """
 
@@ -56,11 +57,13 @@ def reduce_competition(
 ) -> Reduced:
     """The reduced copy of a competition, made if it is not there. Safe to call from several processes.
 
-    Train rows are drawn in proportion to the classes or quantiles of the target, every class with some; rows of one id stay together;
-    test rows, sample submission, answers, arrays and pictures go with them. Data that changed gives another copy.
+    Train rows are drawn in proportion to the classes or quantiles of the target, every class with some; rows of one id stay
+    together; test rows, sample submission, answers, arrays and pictures go with them. Data that changed gives another copy.
 
     Args:
-        competition: what to reduce. rows, test_rows: about how many rows to keep; more where every class needs one.
+        competition: what to reduce.
+        rows: about how many training rows to keep; more where every class needs one.
+        test_rows: about how many test rows to keep.
         seed: of the draw.
         max_rows: draw from the first so many training rows only (those a scaffold loads).
 
@@ -82,7 +85,9 @@ def reduce_competition(
 
 
 def why_not_reduced(competition: Competition) -> str | None:
-    """Why there can be no reduced copy of a competition, in one sentence; None if there can. Reads its tables, writes nothing."""
+    """Why there can be no reduced copy of a competition, in one sentence; None if there can. Reads its tables,
+    writes nothing.
+    """
     try:
         plan(competition, 500, 300, 0, None)
     except CannotReduce as error:
@@ -105,7 +110,9 @@ class _Key:
 
 
 def _signature(competition: Competition) -> tuple[tuple[str, int, int], ...]:
-    """Cheap to look at, and another one after every change: names, sizes and times of the files at the top, times of the folders there."""
+    """Cheap to look at, and another one after every change: names, sizes and times of the files at the top, times of the
+    folders there.
+    """
     entries = [*os.scandir(competition.public_dir)]
     seen = [(e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries]
     answers = competition.private.answers.stat()

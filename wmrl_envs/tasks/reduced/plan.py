@@ -39,9 +39,14 @@ class Plan:
     """Rows to keep, by position.
 
     Attributes:
-        public: the folder that is copied. files: all its files. train, test: its tables (`test` None: the sample alone lists the rows).
-        rows: of train. test_rows: of test, or (`held_out`) of train, which are the test rows of the copy.
-        sample, answers: as they will be written, cells as text.
+        public: the folder that is copied.
+        files: all its files.
+        train: its table of training rows.
+        test: its table of test rows; None: the sample alone lists them.
+        rows: rows of `train` that are kept.
+        test_rows: rows of `test`, or (`held_out`) of `train`, which are the test rows of the copy.
+        sample: the sample submission as it will be written, cells as text.
+        answers: the answers as they will be written, cells as text.
         side: further tables and their rows.
     """
 
@@ -84,8 +89,8 @@ def plan(competition: Competition, rows: int, test_rows: int, seed: int, max_row
     every = _values(frame) | (_values(test.frame) if test is not None else set())
     side = tuple((table, rows_of) for table in look.others if (rows_of := _side_rows(table, look, every, names)) is not None)
     return Plan(
-        competition.public_dir, look.files, facts, look.train, test, kept, chosen, competition.sample_submission, sample, answers,
-        held_out, side, frozenset(names),
+        competition.public_dir, look.files, facts, look.train, test, kept, chosen, competition.sample_submission, sample,
+        answers, held_out, side, frozenset(names),
     )  # fmt: skip
 
 

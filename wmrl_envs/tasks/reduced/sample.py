@@ -1,4 +1,6 @@
-"""Which rows a reduced copy keeps: like all of them in the target, and nothing rare in them is lost that a program could stumble on."""
+"""Which rows a reduced copy keeps: like all of them in the target, and nothing rare in them is lost that a program could
+stumble on.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def choose(n: int, strata: np.ndarray, units: np.ndarray, marks: Iterable[np.nda
 
     Args:
         n: rows wanted; more are kept where every stratum needs one.
-        strata: integer code of each row's stratum. units: integer code of what a row belongs to; a unit is kept whole or not at all.
+        strata: integer code of each row's stratum.
+        units: integer code of what a row belongs to; a unit is kept whole or not at all.
         marks: boolean arrays, of rows with something rare; a few of each are kept.
         rng: of the draw.
     """
@@ -68,7 +71,9 @@ def _shares(counts: np.ndarray, wanted: int) -> np.ndarray:
 
 
 def strata_of(target: pd.DataFrame | None, n: int) -> np.ndarray:
-    """A stratum for each row: its class, the quantile of its number, or its combination of classes; rows without a value are one more."""
+    """A stratum for each row: its class, the quantile of its number, or its combination of classes; rows without a value are
+    one more.
+    """
     if target is None or target.shape[1] == 0:
         return np.zeros(0 if target is None else len(target), int)
     codes = [_codes(target.iloc[:, i], n) for i in range(target.shape[1])]

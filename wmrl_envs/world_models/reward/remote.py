@@ -102,8 +102,8 @@ class RemoteRewardModel:
             raise InvalidInput(f"The reward model's server at {self.url} refused the episodes: {detail}") from None
         except (NoAnswer, ValueError, KeyError, TypeError) as error:
             raise _Transient(
-                f"No usable answer from the reward model's server at {self.url} ({error or type(error).__name__}): start it with `wmrl serve-robometer`, "
-                "or give the address it listens at."
+                f"No usable answer from the reward model's server at {self.url} ({error or type(error).__name__}): start it "
+                "with `wmrl serve-robometer`, or give the address it listens at."
             ) from error
         return progress, success
 

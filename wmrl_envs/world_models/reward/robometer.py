@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 # Appendix E.2, verbatim: the checkpoint was trained on exactly this text, so that another wording is another, worse model.
 PROMPT = (
-    "The task for the robot is '{task}'. Given the trajectory video, predict the task progress at each frame, how far along the "
-    "robot is towards completing the task, a float between 0 and 1, where 0 is the starting state and 1 is when the task is "
-    "completed. If the robot is not performing the same task, predict 0 progress."
+    "The task for the robot is '{task}'. Given the trajectory video, predict the task progress at each frame, how far along "
+    "the robot is towards completing the task, a float between 0 and 1, where 0 is the starting state and 1 is when the task "
+    "is completed. If the robot is not performing the same task, predict 0 progress."
 )
 TOKENS = (
     "<|split_token|>",
@@ -124,7 +124,9 @@ def prompt_text(instruction: str, grid: Sequence[int], merge: int = 2) -> str:
     """The text of an episode: the user's turn alone, each picture numbered and followed by the token that is read.
 
     Args:
-        grid: (1, rows, columns) of patches a picture; `merge` x `merge` of them are one token.
+        instruction: what the robot was told to do.
+        grid: (1, rows, columns) of patches a picture.
+        merge: `merge` x `merge` patches are one token.
     """
     if not instruction.strip() or "<|" in instruction:
         raise InvalidInput(f"An episode with instruction {instruction!r}: expected the task in words, without special tokens.")
@@ -180,8 +182,9 @@ def load_tokenizer(folder: str | Path, network: RobometerNetwork) -> Any:
     image = tokenizer.convert_tokens_to_ids(IMAGE)
     if found != list(range(vocabulary - len(TOKENS), vocabulary)) or image != network.backbone.config.image_token_id:
         raise InvalidInput(
-            f"The tokenizer in {folder} gives {READ} the id {found[-1]} and {IMAGE} {image}; the checkpoint expects {vocabulary - 1} and "
-            f"{network.backbone.config.image_token_id}: give the tokenizer of Qwen3-VL-4B-Instruct with tokenizer=."
+            f"The tokenizer in {folder} gives {READ} the id {found[-1]} and {IMAGE} {image}; the checkpoint expects "
+            f"{vocabulary - 1} and {network.backbone.config.image_token_id}: give the tokenizer of Qwen3-VL-4B-Instruct with "
+            "tokenizer=."
         )
     return tokenizer
 

@@ -59,8 +59,8 @@ def split_state(state: Mapping[str, Tensor], source: str) -> tuple[dict[str, Ten
             heads[bare] = value
         elif not bare.startswith(_UNUSED):
             raise InvalidInput(
-                f"{source} has {name}, which is no part of a Robometer checkpoint: expected model.visual..., model.language_model..., "
-                "progress_head... and success_head... (merge the adapters of a LoRA checkpoint first)."
+                f"{source} has {name}, which is no part of a Robometer checkpoint: expected model.visual..., "
+                "model.language_model..., progress_head... and success_head... (merge the adapters of a LoRA checkpoint first)."
             )
     for part in (_EMBEDDING, "progress_head.0.weight", "success_head.0.weight"):
         if part not in backbone and part not in heads:

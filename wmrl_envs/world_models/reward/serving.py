@@ -210,7 +210,8 @@ def make_server(
 
     Args:
         model: what is served.
-        host, port: where to listen.
+        host: address to listen on.
+        port: port to listen on.
         request_s: seconds within which a request must have arrived; slower clients are hung up on.
         clients: connections at a time.
         buffer_bytes: of all bodies that are held at a time.

@@ -84,7 +84,10 @@ def describe(train: Path, context: TaskContext) -> str:
 def _target_line(column: Any) -> str:
     if column.dtype.kind == "f" or (column.dtype.kind in "iu" and column.nunique() > 20):
         q = column.quantile([0, 0.25, 0.5, 0.75, 1]).tolist()
-        return f"target {column.name}: number, min/quartiles/max {'/'.join(f'{v:.4g}' for v in q)}, mean {column.mean():.4g}, skew {column.skew():.2f}"
+        return (
+            f"target {column.name}: number, min/quartiles/max {'/'.join(f'{v:.4g}' for v in q)}, mean {column.mean():.4g}, "
+            f"skew {column.skew():.2f}"
+        )
     shares = column.value_counts(normalize=True)
     shown = ", ".join(f"{value!s:.40} {share:.1%}" for value, share in shares.head(12).items())
     return f"target {column.name}: {len(shares)} classes: {shown}{' ...' if len(shares) > 12 else ''}"
@@ -94,7 +97,10 @@ def _column(column: Any) -> str:
     missing = f", {column.isna().mean():.1%} missing" if column.isna().any() else ""
     if column.dtype.kind in "iuf":
         return f"number, {column.nunique()} values, {column.min():.4g} to {column.max():.4g}{missing}"
-    return f"text or category, {column.nunique()} values, {column.dropna().astype(str).str.len().mean():.0f} characters on average{missing}"
+    return (
+        f"text or category, {column.nunique()} values, {column.dropna().astype(str).str.len().mean():.0f} characters "
+        f"on average{missing}"
+    )
 
 
 def _baselines(frame: Any, features: list[str], target: str) -> list[str]:

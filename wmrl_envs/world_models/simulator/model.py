@@ -79,8 +79,8 @@ class SimulatorWorldModel:
         self.context_tokens = context_tokens if limit is None else min(context_tokens, limit - max_new_tokens)
         if self.context_tokens < 256:
             raise InvalidInput(
-                f"The engine's context of {limit} tokens leaves {self.context_tokens} for a prompt after max_new_tokens={max_new_tokens}: "
-                "lower max_new_tokens or take a model with a longer context."
+                f"The engine's context of {limit} tokens leaves {self.context_tokens} for a prompt after "
+                f"max_new_tokens={max_new_tokens}: lower max_new_tokens or take a model with a longer context."
             )
         self.temperature, self.parse_retries, self.engine_retries = temperature, parse_retries, engine_retries
         self.weights = weights or AggregationWeights()

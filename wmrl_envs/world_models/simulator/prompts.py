@@ -29,68 +29,71 @@ CHECKS: Mapping[str, Check] = {
     for c in (
         Check(
             "imports",
-            "Does the program import a module or name that is not installed or does not exist, or use a name that is not defined "
-            "at the moment the line runs? Look at every import against the list of installed packages, and at every name "
-            "against what was assigned or imported above it (names given by the environment count as defined).",
+            "Does the program import a module or name that is not installed or does not exist, or use a name that is not "
+            "defined at the moment the line runs? Look at every import against the list of installed packages, and at every "
+            "name against what was assigned or imported above it (names given by the environment count as defined).",
             "verdict=fail if a ModuleNotFoundError, ImportError or NameError is certain.",
         ),
         Check(
             "api",
-            "Does the program call an installed library in a way its installed version does not support: a keyword or positional "
-            "argument the function does not take, an attribute or method the object does not have, an option value that was "
-            "removed or never existed?",
+            "Does the program call an installed library in a way its installed version does not support: a keyword or "
+            "positional argument the function does not take, an attribute or method the object does not have, an option value "
+            "that was removed or never existed?",
             "verdict=fail if a TypeError, AttributeError or a ValueError about a parameter is certain for the "
             "installed version.",
         ),
         Check(
             "data",
             "Does the program refer to a file, path or column that the data inventory does not contain? Paths have to be built "
-            "from the environment variable DATA_DIR, columns exist only in the tables the inventory lists them for, and a column "
-            "the program itself adds exists only in the frames it is added to.",
+            "from the environment variable DATA_DIR, columns exist only in the tables the inventory lists them for, and a "
+            "column the program itself adds exists only in the frames it is added to.",
             "verdict=fail if a FileNotFoundError or a KeyError about a column is certain.",
         ),
         Check(
             "shapes",
-            "Do shapes and types fit wherever two things meet: features and target of the same length, the same feature columns in "
-            "fit and predict, text or dates given to a numeric estimator, sparse input where dense is required, one-dimensional "
-            "data where two dimensions are required, a continuous target given to a classifier?",
+            "Do shapes and types fit wherever two things meet: features and target of the same length, the same feature "
+            "columns in fit and predict, text or dates given to a numeric estimator, sparse input where dense is required, "
+            "one-dimensional data where two dimensions are required, a continuous target given to a classifier?",
             "verdict=fail if an error about a shape, length, dtype or sparse format is certain.",
         ),
         Check(
             "compute",
-            "Will the program finish within the time and memory it has? Estimate the work from the number of rows and columns in "
-            "the inventory, the kind of model, its number of trees, iterations or epochs, the size of a grid and of cross-validation.",
-            "verdict=fail only if the program needs clearly more than the limit (three times or more by your estimate), or more "
-            "memory than the machine has. env_feedback = the message of the time or memory limit.",
+            "Will the program finish within the time and memory it has? Estimate the work from the number of rows and columns "
+            "in the inventory, the kind of model, its number of trees, iterations or epochs, the size of a grid and of "
+            "cross-validation.",
+            "verdict=fail only if the program needs clearly more than the limit (three times or more by your estimate), or "
+            "more memory than the machine has. env_feedback = the message of the time or memory limit.",
         ),
         Check(
             "runtime",
-            "Is there any other error that stops the program: invalid syntax, missing values given to an estimator that refuses "
-            "them, predict before fit, division by zero, an index out of range, an endless loop, a wrong conversion? Leave out "
-            "what the other checks look at: imports, interfaces, files and columns, shapes, time, the submission file.",
+            "Is there any other error that stops the program: invalid syntax, missing values given to an estimator that "
+            "refuses them, predict before fit, division by zero, an index out of range, an endless loop, a wrong conversion? "
+            "Leave out what the other checks look at: imports, interfaces, files and columns, shapes, time, the submission "
+            "file.",
             "verdict=fail if such an error is certain.",
         ),
         Check(
             "submission",
-            "Does the program, if it runs to its end, leave a submission at SUBMISSION_PATH that the grader accepts: exactly the "
-            "columns of the contract, one row for each test row with its id, no missing values, values of the kind the metric "
-            "takes (probabilities that sum to one, known labels, no negative numbers for a logarithmic error)?",
+            "Does the program, if it runs to its end, leave a submission at SUBMISSION_PATH that the grader accepts: exactly "
+            "the columns of the contract, one row for each test row with its id, no missing values, values of the kind the "
+            "metric takes (probabilities that sum to one, known labels, no negative numbers for a logarithmic error)?",
             "verdict=fail if the file is certainly absent or certainly refused. env_feedback = the grader's message.",
         ),
         Check(
             "quality",
-            "Suppose the program runs and its submission is valid. How well would it place among solutions of this competition? "
-            "Judge the model and its settings for this kind and amount of data, how much of the data is used and how it is "
-            "encoded, whether what is predicted fits the metric, and leaks or mistakes that spoil the predictions.",
-            "verdict is always pass; score = the share of the leaderboard it would beat, a number from 0 (a constant prediction) "
-            "over 0.5 (an ordinary solution) to 1 (the best). Use the whole scale: two different programs seldom deserve the same.",
+            "Suppose the program runs and its submission is valid. How well would it place among solutions of this "
+            "competition? Judge the model and its settings for this kind and amount of data, how much of the data is used and "
+            "how it is encoded, whether what is predicted fits the metric, and leaks or mistakes that spoil the predictions.",
+            "verdict is always pass; score = the share of the leaderboard it would beat, a number from 0 (a constant "
+            "prediction) over 0.5 (an ordinary solution) to 1 (the best). Use the whole scale: two different programs seldom "
+            "deserve the same.",
         ),
     )
 }
 ALL_CHECKS: tuple[str, ...] = tuple(CHECKS)
 
-SYSTEM = """You simulate the execution and grading of Python programs written for machine-learning competitions. You run nothing: \
-you read the program and predict exactly what the real sandbox would report.
+SYSTEM = """You simulate the execution and grading of Python programs written for machine-learning competitions. You run \
+nothing: you read the program and predict exactly what the real sandbox would report.
 
 ENVIRONMENT
 Python {python} on Linux, {hardware}. Installed (name version): {installed}. Nothing else is installed.
@@ -117,8 +120,9 @@ KeyError: 'age'
 
 OUTPUT
 One JSON object and nothing around it:
-{{"reason": "<at most two sentences>", "verdict": "pass" or "fail", "confidence": <0 to 1>, "error_type": <exception class or null>, \
-"error_line": <line number or null>, "env_feedback": <text or null>, "score": <0 to 1 for the quality check, else null>}}"""
+{{"reason": "<at most two sentences>", "verdict": "pass" or "fail", "confidence": <0 to 1>, "error_type": <exception class \
+or null>, "error_line": <line number or null>, "env_feedback": <text or null>, "score": <0 to 1 for the \
+quality check, else null>}}"""
 
 AGAIN = "That was not the JSON object asked for. Answer again, with the JSON object only."
 

@@ -183,8 +183,8 @@ class StaticWorldModel:
                 continue
             if not (0 <= outcome.score <= 1 and 0 <= outcome.cpu_s < math.inf):
                 raise InvalidInput(
-                    f"An executed outcome with score={outcome.score!r}, cpu_s={outcome.cpu_s!r}: expected a score in [0, 1] and seconds of "
-                    "at least 0; nothing was learnt from it."
+                    f"An executed outcome with score={outcome.score!r}, cpu_s={outcome.cpu_s!r}: expected a score in [0, 1] "
+                    "and seconds of at least 0; nothing was learnt from it."
                 )
             self._learn(self._analysis(solution, context), context, outcome)
 

@@ -1,4 +1,6 @@
-"""How good would a valid program be? A prior from general experience, corrected online by a Gaussian process on anchor pairs."""
+"""How good would a valid program be? A prior from general experience, corrected online by a Gaussian process on anchor
+pairs.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ MAX_ITEMS, MAX_TEXT = 10_000, 4000  # items of a list and characters of a text t
 
 @dataclass(eq=False)
 class Seq:
-    """A list or tuple whose items are known; `sure` False if their number is a guess. `index`: the names of a frame's columns."""
+    """A list or tuple whose items are known; `sure` False if their number is a guess.
+    `index`: the names of a frame's columns.
+    """
 
     items: list[Any]
     sure: bool = True

@@ -33,7 +33,9 @@ SKIPPED_PARTS = {
 
 
 def signature(obj) -> dict | None:
-    """Parameters of a callable without `self`: p positional, k keyword-only, r required, a *args, kw **kwargs; None if unknown."""
+    """Parameters of a callable without `self`: p positional, k keyword-only, r required, a *args, kw **kwargs;
+    None if unknown.
+    """
     try:
         parameters = list(inspect.signature(obj).parameters.values())
     except (ValueError, TypeError):

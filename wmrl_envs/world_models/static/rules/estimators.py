@@ -29,7 +29,10 @@ from wmrl_envs.world_models.static.rules.transformers import transform
 from wmrl_envs.world_models.static.state import State
 from wmrl_envs.world_models.static.values import UNKNOWN, Const, Data, Fit, Obj, Seq
 
-_CONTINUOUS = "Unknown label type: continuous. Maybe you are trying to fit a classifier, which expects discrete classes on a regression target with continuous values."
+_CONTINUOUS = (
+    "Unknown label type: continuous. Maybe you are trying to fit a classifier, which expects discrete classes on a "
+    "regression target with continuous values."
+)
 _LISTS = ("RandomForest", "ExtraTrees", "DecisionTree", "ExtraTree", "KNeighbors", "RadiusNeighbors")
 _BY_TARGET = ("MultiOutputRegressor", "MultiOutputClassifier", "OneVsRestClassifier", "ClassifierChain", "RegressorChain")
 

@@ -92,9 +92,15 @@ def wants_table(run: State, first: Any) -> bool:
 def one_dimensional(run: State, x: Data) -> None:
     """One row or column where a table is wanted."""
     if x.kind == "series":
-        text = "Expected a 2-dimensional container but got <class 'pandas.Series'> instead. Pass a DataFrame containing a single row (i.e. single sample) or a single column (i.e. single feature) instead."
+        text = (
+            "Expected a 2-dimensional container but got <class 'pandas.Series'> instead. Pass a DataFrame containing a single "
+            "row (i.e. single sample) or a single column (i.e. single feature) instead."
+        )
     else:
-        text = "Expected 2D array, got 1D array instead. Reshape your data using array.reshape(1, -1) if it contains a single sample."
+        text = (
+            "Expected 2D array, got 1D array instead. "
+            "Reshape your data using array.reshape(1, -1) if it contains a single sample."
+        )
     run.report("shapes.dimensions", text=text)
 
 

@@ -47,7 +47,10 @@ def check_construction(run: State, made: Obj) -> None:
     seed = made.kwargs.get("random_state")
     shuffled = made.get("shuffle", 1, False)
     if made.name in ("KFold", "StratifiedKFold") and isinstance(seed, Const) and seed.value is not None and shuffled is False:
-        text = "Setting a random_state has no effect since shuffle is False. You should leave random_state to its default (None), or set shuffle=True."
+        text = (
+            "Setting a random_state has no effect since shuffle is False. "
+            "You should leave random_state to its default (None), or set shuffle=True."
+        )
         run.report("api.value", "ValueError", text=text)
     if (
         made.name == "LogisticRegression"

@@ -50,7 +50,10 @@ def _vectorize(run: State, step: Obj, data: Data) -> Data:
     if data.nan is True and data.kind != "frame":
         run.report("runtime.nan-text")
     if data.kind == "frame":
-        text = "blocks[0,:] has incompatible row dimensions: a text vectorizer was given a DataFrame, pass one column name as a string"
+        text = (
+            "blocks[0,:] has incompatible row dimensions: "
+            "a text vectorizer was given a DataFrame, pass one column name as a string"
+        )
         run.report("shapes.vectorizer", "ValueError", text=text)
     if data.text is False:
         kind = "float" if data.kind != "array" else "int"
