@@ -68,7 +68,16 @@ class Debias:
         self.vertices: tuple[np.ndarray, np.ndarray] | None = None
 
     def __call__(self, predicted: np.ndarray) -> np.ndarray:
-        return predicted if self.vertices is None else np.interp(predicted, *self.vertices)
+        if self.vertices is None:
+            return predicted
+        xs, ys = self.vertices
+        out = np.interp(predicted, xs, ys)
+        # Beyond the outer vertices the last slope goes on, bent so that it stays in [0, 1]: clipping would lose the order there.
+        for end, inner, limit, beyond in ((-1, -2, 1.0, predicted > xs[-1]), (0, 1, 0.0, predicted < xs[0])):
+            slope = (ys[end] - ys[inner]) / (xs[end] - xs[inner]) or (ys[-1] - ys[0]) / (xs[-1] - xs[0])
+            corner = (limit - ys[end]) / (limit - xs[end]) if xs[end] != limit else 0.0
+            out = np.where(beyond, ys[end] + min(slope, corner) * (predicted - xs[end]), out)
+        return out
 
     def add(self, predicted: np.ndarray, true: np.ndarray) -> None:
         self.predicted += predicted.tolist()
