@@ -19,7 +19,9 @@ def imported(path: str, given: str, expected: str) -> Any:
     """What `package.module:name` names (`name` may have dots).
 
     Args:
-        given: how the user wrote it, for messages. expected: what it should have been.
+        path: `package.module:name`.
+        given: how the user wrote it, for messages.
+        expected: what it should have been, for messages.
 
     Raises:
         InvalidInput: not such a path, no such module, a module that fails when imported, no such name in it.

@@ -52,9 +52,11 @@ def run(settings: Settings, *, k: int, out: Path | None, workers: int | None, as
     """Evaluate, or continue, and print the table. Every finished episode is on disk before the next one counts.
 
     Args:
-        settings: of the evaluation. k: episodes a task.
+        settings: of the evaluation.
+        k: episodes a task.
         out: folder of the results; None: one named after agent and tasks.
-        workers: programs executed at a time. as_json: print JSON instead of a table.
+        workers: programs executed at a time.
+        as_json: print JSON instead of a table.
     """
     console = Terminal(stderr=True)
     _check(settings, k, workers)
@@ -167,8 +169,11 @@ def show(result: EvalResult, report: dict[str, Any], as_json: bool, title: str, 
     """Print the result on standard output.
 
     Args:
-        result: with the table. report: what JSON is made of.
-        as_json: which of them. title: of the table. k: episodes a task.
+        result: with the table.
+        report: what JSON is made of.
+        as_json: print `report` as JSON instead of the table.
+        title: of the table.
+        k: episodes a task.
     """
     if as_json:
         sys.stdout.write(json.dumps(report) + "\n")

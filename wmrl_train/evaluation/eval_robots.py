@@ -83,7 +83,8 @@ def run(settings: RobotEval, *, out: Path | None, execute_horizon: int | None, d
             observation -> actions (k, 7).
         out: folder of the results; None: one named after the agent.
         execute_horizon: actions of a chunk that are executed; None: the policy's own.
-        device: of the policy. as_json: print JSON instead of a table.
+        device: of the policy.
+        as_json: print JSON instead of a table.
     """
     for name, value in (("k", settings.repeats), ("workers", settings.workers)):
         if value is not None and value < 1:
@@ -134,7 +135,8 @@ def evaluate(policy: Acts, settings: RobotEval, path: Path) -> RobotReport:
 
     Args:
         policy: a `VLAPolicy`, or a `CallableRobot`.
-        settings: of the evaluation. path: of the folder.
+        settings: of the evaluation.
+        path: of the folder.
 
     Raises:
         InvalidInput: the folder is in use or holds another evaluation. InfrastructureError: not one episode was scored.

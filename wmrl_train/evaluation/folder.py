@@ -140,7 +140,8 @@ def read_episodes(path: Path, *, repair: bool = False) -> list[Trajectory]:
     """The episodes of a folder, one a key: the last that was scored, else the last.
 
     Args:
-        path: of the folder. repair: cut off a last line that a kill left unfinished.
+        path: of the folder.
+        repair: cut off a last line that a kill left unfinished.
 
     Raises:
         InvalidInput: a line is no episode.
@@ -168,9 +169,13 @@ def robot_episode(
     """The record of a robot's episode: one turn, whose score is its success.
 
     Args:
-        task: name. init_state: its index. repeat: number of the episode among those of the initial state.
-        success: whether the task was done. steps: of the simulator. wall_s: seconds it simulated.
+        task: its name.
+        init_state: index of the initial state.
+        repeat: number of the episode among those of the initial state.
+        success: whether the task was done.
+        steps: of the simulator.
         failure: of the simulator, by which the episode was lost.
+        wall_s: seconds it simulated.
     """
     score = None if failure else float(success)
     status, text = ("infra_error", failure) if failure else ("ok", "success" if success else "")
@@ -241,7 +246,9 @@ def progress(console: Console, total: int, done: Iterable[Trajectory]) -> Iterat
     """A live line on a terminal; a line every tenth of the way elsewhere. Yields what is told of every finished episode.
 
     Args:
-        console: where it is shown. total: episodes wanted. done: those of them that are there already.
+        console: where it is shown.
+        total: episodes wanted.
+        done: those of them that are there already.
     """
     scores = [t.score for t in done if t.score is not None]
     count = len(scores)

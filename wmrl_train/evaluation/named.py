@@ -39,7 +39,9 @@ def build(
     Args:
         spec: `demo`; `python:module:function` (or a class without arguments, see `CallablePolicy`); `openai:URL` (key in
             OPENAI_API_KEY); a directory with a saved model, or with the checkpoint of a run.
-        temperature, top_p: of the samples of a model. max_new_tokens: of an answer of a model.
+        temperature: of the samples of a model; 0 is greedy.
+        top_p: share of the probability that a saved model samples from, in (0, 1].
+        max_new_tokens: of an answer of a model.
         turns: programs an episode, announced to a language model (default 4).
         model: name the server knows the model by; needed only where it serves several.
 

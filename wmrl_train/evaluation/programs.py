@@ -91,9 +91,17 @@ def evaluate_policy(
     Samples depend on (seed, task, repeat, turn) alone.
 
     Args:
-        engine: what samples. agent: what makes prompts of observations and programs of samples.
-        tasks, k, sandbox, env_kwargs, seed, workers, progress: see `evaluate`.
-        temperature, top_p: of the samples.
+        engine: what samples.
+        agent: what makes prompts of observations and programs of samples.
+        tasks: slugs of competitions.
+        k: episodes a task, at least 1.
+        sandbox: where programs run; None: the environment's own choice (`execution` in `env_kwargs`).
+        env_kwargs: further arguments of the environment (`max_turns`, `scaffold`, `limits`, ...).
+        seed: of the samples.
+        workers: programs executed at a time; None: one a core.
+        progress: called with each episode as it ends, from one thread at a time.
+        temperature: of the samples; 0 is greedy.
+        top_p: share of the probability that is sampled from, in (0, 1].
     """
     policy = EnginePolicy(engine, agent, temperature=temperature, top_p=top_p)
     return evaluate(policy, tasks, k, sandbox=sandbox, env_kwargs=env_kwargs, seed=seed, workers=workers, progress=progress)
@@ -115,7 +123,8 @@ def evaluate(
 
     Args:
         policy: answers observations.
-        tasks: slugs of competitions. k: episodes a task.
+        tasks: slugs of competitions.
+        k: episodes a task, at least 1.
         sandbox: where programs run; None: the environment's own choice (`execution` in `env_kwargs`).
         env_kwargs: further arguments of the environment (`max_turns`, `scaffold`, `limits`, ...).
         seed: of the samples.

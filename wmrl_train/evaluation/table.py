@@ -88,7 +88,9 @@ def aggregate(episodes: Iterable[Scored], *, confidence: float = 0.95, resamples
 
     Args:
         episodes: of one evaluation; a task belongs to one category.
-        confidence: of the intervals, in (0, 1). resamples: of the bootstrap. seed: its seed; equal input gives an equal table.
+        confidence: of the intervals, in (0, 1).
+        resamples: of the bootstrap.
+        seed: of the bootstrap; equal input gives an equal table.
 
     >>> from types import SimpleNamespace
     >>> scores = [("t1", "tabular", 0.2), ("t1", "tabular", 0.6), ("t2", "text", 0.0)]

@@ -29,7 +29,10 @@ def fused_advantages(
     """(advantages, returns), both (B, T): mean-centred by group, times B times the trajectory's fusion weight (1 on average).
 
     Args:
-        token_level_rewards, response_mask: (B, T). index: B group ids made by `group_id`. rho: anchor weight.
+        token_level_rewards: (B, T); a trajectory's reward is their sum.
+        response_mask: (B, T), 1 on the tokens of the answer.
+        index: B group ids made by `group_id`.
+        rho: anchor weight.
     """
     ids = {name: i for i, name in enumerate(dict.fromkeys(map(str, index)))}
     groups = tensor([ids[str(name)] for name in index], device=token_level_rewards.device)

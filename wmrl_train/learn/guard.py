@@ -28,6 +28,7 @@ def guarded_step(
     """Clip the gradients, check them, step; the gradients' norm before clipping, over all parameters and all shards.
 
     Args:
+        optimizer: its parameters hold the gradients; they are cleared where there is a problem.
         max_norm: gradients are scaled down to it.
         problems: what is wrong with the losses behind the gradients, a sentence each.
         what: the update, for messages, such as "update 12".

@@ -68,10 +68,12 @@ def save(
 
     Args:
         directory: `checkpoints/` of the run.
-        model, tokenizer: saved by `save_pretrained` (adapters only, for a LoRA policy); a policy that has its tokenizer within
-            needs no other.
+        step: number of the step, which names the checkpoint.
+        model: saved by `save_pretrained` (adapters only, for a LoRA policy).
+        tokenizer: saved by `save_pretrained`; None for a policy that has its tokenizer within.
         optimizer: tensors and numbers only.
         state: JSON-able; numpy arrays are allowed.
+        keep: checkpoints that are kept, with this one.
 
     Raises:
         CheckpointError: no space, no permission: nothing of this checkpoint is left behind, the older ones are intact.

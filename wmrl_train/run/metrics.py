@@ -82,7 +82,9 @@ def of_step(groups: Sequence[Group], rewards: np.ndarray, reward_mode: str) -> d
     """Scalars of the rewards and rollouts of a step; a quantity without data is absent.
 
     Args:
-        groups: usable groups. rewards: (m, n), true on anchors and calibrated elsewhere.
+        groups: m usable groups, of n trajectories each.
+        rewards: (m, n), true on anchors and calibrated elsewhere.
+        reward_mode: how a trajectory's scores make its reward, as in `tasks.reward_mode`.
     """
     values: dict[str, float] = {
         "groups/used": float(len(groups)),

@@ -214,8 +214,10 @@ def final_table(
     """Before and after, and what it cost: the end of a run. Scores are percentages, gains percentage points.
 
     Args:
-        before, after: the evaluations, {split: its row}; None if there is none.
-        ledger: of the run. k: samples a task.
+        before: the evaluation before training, {split: its row}; None if there is none.
+        after: the evaluation after training, likewise.
+        ledger: of the run.
+        k: samples a task.
         width: characters there is room for; intervals need 72, the shares of valid programs 104.
     """
     intervals, valid = width >= 72, width >= 104

@@ -17,8 +17,9 @@ def check(stored: Config, given: Iterable[str], file: Path, trust: bool) -> None
     """Refuse a stored configuration that decides what runs on this machine, unless the user says so.
 
     Args:
-        stored: of the run, as `file` has it.
+        stored: the configuration of the run, as `file` has it.
         given: dotted overrides (`key=value`) of the command line; what they set is the user's own word.
+        file: where the configuration is stored, for messages.
         trust: the user said `--trust`.
 
     Raises:

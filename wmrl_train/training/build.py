@@ -93,7 +93,10 @@ def text_parts(
     """The parts of a trainer whose agent writes text: its roller is `Roller`, its learner `Learner` (or `ShardedLearner`).
 
     Args:
-        model, tokenizer: the policy. engine, agent: who samples with it, and what is made of the samples.
+        model: the policy.
+        tokenizer: of the policy.
+        engine: samples with the policy.
+        agent: makes prompts of observations, and programs of samples.
         make_env: task -> environment.
         world_model: predicts outcomes; None if every group is an anchor.
         tasks: to train on.

@@ -24,6 +24,7 @@ def estimate(config: Config, like: str | Path | None = None) -> list[str]:
     """Lines for `wmrl train --dry-run`.
 
     Args:
+        config: of the run that is estimated.
         like: directory of a run whose measured times take the place of the configuration's `estimate` section.
 
     Raises:

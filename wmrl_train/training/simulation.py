@@ -117,6 +117,9 @@ def simulate(config: Config, durations: Durations, steps: int = 100, workers: in
     ago, and learns, which holds the generation lane.
 
     Args:
+        config: of the run that is simulated.
+        durations: of its stages, in seconds.
+        steps: simulated; the second half of them is measured.
         workers: executions at a time (default: `execution.workers`, or 4 where that is null).
 
     Returns:

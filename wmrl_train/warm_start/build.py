@@ -95,6 +95,9 @@ def warm_start(
     """Train tokenizer and policy on the tasks of `briefs` and write the model directory `out`.
 
     Args:
+        briefs: what the policy is told of its tasks.
+        out: the model directory; `provenance.json` is written there too.
+        config: settings of the training; None: the defaults.
         on_step: called with (step from 1, loss in nats a token) after every step.
 
     Returns:

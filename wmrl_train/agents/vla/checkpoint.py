@@ -45,9 +45,11 @@ def load_minivla(
     """The published MiniVLA as a policy.
 
     Args:
-        checkpoint: Prismatic's .pt file. quantizer: the folder (or .pt file) of its VQ-BeT quantizer.
-        statistics: the run's `dataset_statistics.json`; `key` names its data set where it has several.
+        checkpoint: Prismatic's .pt file.
+        quantizer: the folder (or .pt file) of its VQ-BeT quantizer.
+        statistics: the run's `dataset_statistics.json`.
         tokenizer: a folder with Qwen2.5-0.5B's tokenizer, to which the 256 extra tokens are added.
+        key: name of the data set in `statistics`; needed where it has several.
         config: sizes other than MiniVLA-1B's.
     """
     from transformers import AutoTokenizer

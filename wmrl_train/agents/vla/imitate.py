@@ -107,6 +107,12 @@ def train(
     at 1.
 
     Args:
+        policy: what is trained; its quantizer and normaliser stay as they are.
+        demonstrations: what is imitated, in the orientation of the policy.
+        steps: of the optimiser, in all.
+        batch: examples (an observation and a chunk of actions) a step, at most all there are.
+        lr: highest learning rate, reached after the warm-up.
+        seed: of the choice of the examples.
         on_step: called with the steps done so far and the loss of the last.
         fitting: where to save the training; `policy` must then be that of `fitting.policy`, if there is one.
 

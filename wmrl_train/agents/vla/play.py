@@ -134,6 +134,9 @@ def play(
     """One episode from each start, in their order. What is sampled depends on the start and the number of the look alone.
 
     Args:
+        policy: chooses the actions of all running episodes together.
+        simulators: where the episodes run, as many at a time as there are environments.
+        starts: task, initial state and seed of each episode.
         temperature: 0 is greedy.
         retries: further attempts, from the beginning, at an episode that the simulator loses; after them `lost` says why.
         look: called as `policy.act` is, in its place (to run it somewhere else).

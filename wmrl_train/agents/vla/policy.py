@@ -83,6 +83,7 @@ class VLAPolicy:
         """Actions (n, execute_horizon, 7), the codes (n, groups) they come from and the codes' log-probabilities (n, groups).
 
         Args:
+            observations: n of them, of `LIBERO-Long-v0`, in the orientation of the policy.
             temperature: 0 is greedy.
             seeds: one an observation: what is sampled for it depends on nothing else, however many are looked at together.
         """

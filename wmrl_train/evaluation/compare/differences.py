@@ -64,7 +64,9 @@ def compare(first: Side, second: Side, seed: int = 0) -> Comparison:
     bootstraps of the paired differences within each task; where the sides have only a mean a task, over the tasks.
 
     Args:
-        first, second: what is compared. seed: of the bootstrap.
+        first: the side that differences are counted from.
+        second: the side compared with it; a difference is second minus first.
+        seed: of the bootstrap.
     """
     rng = np.random.default_rng(seed)
     common = {

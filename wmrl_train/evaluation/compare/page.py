@@ -26,7 +26,9 @@ def write_page(path: Path, sides: Sequence[Side], comparisons: Sequence[Comparis
     """Write the page and return its path.
 
     Args:
-        path: of the HTML file. sides: what is compared. comparisons: of the others with the first.
+        path: of the HTML file.
+        sides: what is compared.
+        comparisons: of the others with the first.
 
     Raises:
         InvalidInput: it cannot be written. MissingExtra: jinja2 or matplotlib is not installed.

@@ -16,7 +16,9 @@ def show(console: Console, sides: Sequence[Side], comparisons: Sequence[Comparis
     """Print what differs in the settings, the runs, and the paired differences of each side with the first.
 
     Args:
-        console: where. sides: what is compared. comparisons: of the others with the first.
+        console: where it is printed.
+        sides: what is compared.
+        comparisons: of the others with the first.
     """
     differ = settings_that_differ(sides)
     if differ:
