@@ -72,7 +72,7 @@ class Debias:
             return predicted
         xs, ys = self.vertices
         out = np.interp(predicted, xs, ys)
-        # Beyond the outer vertices the last slope goes on, bent so that it stays in [0, 1]: clipping would lose the order there.
+        # Beyond the outer vertices the last slope goes on, bent so as to stay in [0, 1]: clipping would lose the order there.
         for end, inner, limit, beyond in ((-1, -2, 1.0, predicted > xs[-1]), (0, 1, 0.0, predicted < xs[0])):
             slope = (ys[end] - ys[inner]) / (xs[end] - xs[inner]) or (ys[-1] - ys[0]) / (xs[-1] - xs[0])
             corner = (limit - ys[end]) / (limit - xs[end]) if xs[end] != limit else 0.0
