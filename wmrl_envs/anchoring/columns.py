@@ -16,8 +16,8 @@ _OF_GRADED = ("score", "raw_score", "predicted", "calibrated", "true", "wall_s")
 class Columns:
     """The columns of one step or reset under construction.
 
-    Every key of the contract is always there: numbers are NaN and texts "" where they are not known. Further keys of an environment's
-    own `info["wmrl"]` have a column in the steps in which one of the slots has it.
+    Every key of the contract is always there: numbers are NaN and texts "" where they are not known. Further keys of an
+    environment's own `info["wmrl"]` have a column in the steps in which one of the slots has it.
 
     Args:
         n: slots.

@@ -136,7 +136,9 @@ class DynamicsOracle(Oracle):
 
 
 class SeenRange:
-    """The range of the real rewards seen so far, once they are enough to say so: a prediction beyond it is an error of the model's."""
+    """The range of the real rewards seen so far, once they are enough to say so:
+    a prediction beyond it is an error of the model's.
+    """
 
     ENOUGH = 200
 
@@ -160,7 +162,8 @@ class SeenRange:
         ):
             self._warned = True
             log.warning(
-                "The world model predicts rewards from %.4g to %.4g; the %d real ones were from %.4g to %.4g: predictions are kept in "
+                "The world model predicts rewards from %.4g to %.4g; the %d real ones were from %.4g to %.4g: predictions are "
+                "kept in "
                 "that range (said once).", rewards.min(), rewards.max(), self.n, self.low, self.high,
             )  # fmt: skip
         return kept

@@ -16,14 +16,20 @@ class Graded:
 
     Attributes:
         score: what it is paid, at the base environment: true if anchored, else calibrated; None after a failure of ours.
-        predicted, calibrated: raw score of the world model, and after the map in force; None without a prediction.
+        predicted: raw score of the world model; None without a prediction.
+        calibrated: the same after the map in force; None without a prediction.
         true: by execution; only of anchored ones, the others' true score stays unread.
         failed: why it cannot be graded at all (a failure of ours: never a score), or None.
         unpredicted: why there is no prediction, or None; an anchor goes on without one and makes no pair.
-        wall_s, cpu_s: seconds of obtaining what is used. cached: answered from a store of executions.
+        wall_s: seconds of obtaining what is used.
+        cpu_s: CPU seconds of obtaining what is used.
+        cached: answered from a store of executions.
         remembered: it is not anchored, but was executed before: its truth is known, and is no pair.
-        group: id of its group, or None. task: key of its task.
-        used: what the environment is told; prediction, execution: the two it was chosen from (Outcomes, or a step's 5-tuple).
+        group: id of its group, or None.
+        task: key of its task.
+        used: what the environment is told, an Outcome or a step's 5-tuple: `prediction` or `execution`.
+        prediction: what the world model said, or None.
+        execution: what the execution said, or None.
     """
 
     status: str = ExecutionStatus.OK.value

@@ -89,8 +89,8 @@ class GroupBook:
     def _seed_of(self, block: int, turn: int) -> int | None:
         """The first episode is seeded as gymnasium's vector environments do it; later ones from a hash.
 
-        (Not by going on with the environment's generator: predicted episodes draw nothing from it, so that starts would depend on
-        what was anchored.) Without a seed, members of a group still have to start alike.
+        (Not by going on with the environment's generator: predicted episodes draw nothing from it, so that starts would depend
+        on what was anchored.) Without a seed, members of a group still have to start alike.
         """
         if not self.seeded:
             return None if self.size == 1 and not self.draws_seeds else int(np.random.SeedSequence().generate_state(1)[0])
@@ -111,8 +111,8 @@ class GroupBook:
 
     def state_dict(self) -> dict[str, Any]:
         """Counters and random state; episodes in flight are not resumed, the next `reset()` starts new ones."""
-        return {"seed": self.seed, "seeded": self.seeded, "origin": self._origin, "episode": max(self._episode), "next_id": self._next_id,
-                "schedule": self.schedule.state_dict()}  # fmt: skip
+        return {"seed": self.seed, "seeded": self.seeded, "origin": self._origin, "episode": max(self._episode),
+                "next_id": self._next_id, "schedule": self.schedule.state_dict()}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.seed, self._origin, self._next_id = state["seed"], state["origin"], state["next_id"]

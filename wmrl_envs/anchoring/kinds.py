@@ -26,19 +26,19 @@ def world_model_kind(world_model: Any, env: gymnasium.Env) -> Kind:
     name = type(world_model).__name__
     if isinstance(world_model, gymnasium.Env):
         raise InvalidInput(
-            f"world_model is an environment ({name}), whose `step` takes one action: to predict with a cheaper environment, pass "
-            "CheapEnvModel(make_env), with a function that makes it."
+            f"world_model is an environment ({name}), whose `step` takes one action: to predict with a cheaper environment, "
+            "pass CheapEnvModel(make_env), with a function that makes it."
         )
     if isinstance(world_model, OutcomeModel):
         if not isinstance(env.unwrapped, ExecutableEnv):
             raise InvalidInput(
-                f"{name} predicts outcomes, but {type(env.unwrapped).__name__} is not an ExecutableEnv (propose, execute, observe): "
-                "pass a dynamics model (`step`) or a reward model (`score`) instead."
+                f"{name} predicts outcomes, but {type(env.unwrapped).__name__} is not an ExecutableEnv (propose, execute, "
+                "observe): pass a dynamics model (`step`) or a reward model (`score`) instead."
             )
         if not env.unwrapped.replaceable:
             raise InvalidInput(
-                f"{name} predicts outcomes, but what {type(env.unwrapped).__name__} shows next is no function of an outcome (its simulator "
-                "must have moved): pass a reward model (`score`), which reads the reward off real episodes."
+                f"{name} predicts outcomes, but what {type(env.unwrapped).__name__} shows next is no function of an outcome "
+                "(its simulator must have moved): pass a reward model (`score`), which reads the reward off real episodes."
             )
         return "outcome"
     if isinstance(world_model, RewardModel):
@@ -82,8 +82,8 @@ def warn_of_statistics(env: gymnasium.Env) -> None:
         outside = _OUTSIDE.get(type(layer))
         if outside is not None:
             warnings.warn(
-                f"{type(layer).__name__} inside env_fns sees the predicted and the real episodes of one slot, each slot for itself: use "
-                f"{outside} around the AnchoredVecEnv instead.",
+                f"{type(layer).__name__} inside env_fns sees the predicted and the real episodes of one slot, each slot for "
+                f"itself: use {outside} around the AnchoredVecEnv instead.",
                 stacklevel=3,
             )
         layer = layer.env
@@ -120,8 +120,9 @@ def checked_steps(result: Any, observations: np.ndarray, score_range: ScoreRange
         ) from None
     if predicted.shape != observations.shape or rewards.shape != (n,) or terminated.shape != (n,):
         raise InvalidInput(
-            f"the world model returned observations {predicted.shape}, rewards {rewards.shape} and terminated {terminated.shape} "
-            f"for {n} steps from observations {observations.shape}: expected {observations.shape}, ({n},) and ({n},)."
+            f"the world model returned observations {predicted.shape}, rewards {rewards.shape} and terminated "
+            f"{terminated.shape} for {n} steps from observations {observations.shape}: expected {observations.shape}, ({n},) "
+            f"and ({n},)."
         )
     if predicted.dtype.kind not in "fiub" or not np.isfinite(predicted).all():
         raise InvalidInput("the world model predicted an observation that is not finite: check what it was fitted on.")

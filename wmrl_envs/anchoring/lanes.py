@@ -55,7 +55,8 @@ HERE = Here()
 
 
 class Threads(Here):
-    """A pool of threads. Jobs that have lately been so short that handing them over costs more than it saves stay with the caller.
+    """A pool of threads. Jobs that have lately been so short that handing them over costs more than it saves stay with the
+    caller.
 
     Args:
         workers: threads; 0: everything stays with the caller, for environments that cannot leave their thread.

@@ -1,4 +1,6 @@
-"""`Memory`: a program that was executed keeps its true outcome wherever it is written again. A known truth is not a prediction."""
+"""`Memory`: a program that was executed keeps its true outcome wherever it is written again.
+A known truth is not a prediction.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ def program_key(code: str) -> str:
 class Memory:
     """True outcomes of executed programs, by task. Thread-safe.
 
-    Only programs are remembered: a solution that is not code (a robot's action) has another outcome each time. An outcome that hangs
-    on the load of the machine, a time-out, is not kept.
+    Only programs are remembered: a solution that is not code (a robot's action) has another outcome each time. An outcome that
+    hangs on the load of the machine, a time-out, is not kept.
 
     Args:
         max_entries: the latest that are kept.
@@ -61,7 +63,9 @@ class Memory:
         return len(self._outcomes)
 
     def recall(self, solution: Solution, before: int | None = None) -> Outcome | None:
-        """The true outcome of this program, if it was executed (in a step before `before`: what is known must not hang on the clock)."""
+        """The true outcome of this program, if it was executed (in a step before `before`:
+        what is known must not hang on the clock).
+        """
         if not solution.code or solution.problem is not None or not self._outcomes:
             return None
         outcome, step = self._outcomes.get((solution.task, program_key(solution.code)), (None, 0))

@@ -31,7 +31,8 @@ class Oracle:
         corrector: calibrates, and takes the pairs in; None: raw predictions, nothing is learned.
         score_range: of the world model's scores where there is no corrector to say it.
         retries: further attempts after an infrastructure failure.
-        prediction, execution: where they run; default: in the caller's thread.
+        prediction: where predictions run; default: in the caller's thread.
+        execution: where executions run; default: in the caller's thread.
     """
 
     def __init__(

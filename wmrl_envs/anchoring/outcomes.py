@@ -21,8 +21,8 @@ from wmrl_envs.outcome import ExecutionStatus, Outcome, Solution
 class Asked:
     """A solution to be graded.
 
-    `execute`: the environment's; called if it is anchored, or if there is no program to predict. `before`: the step that it belongs
-    to, for an oracle with a memory, which then knows what was executed in earlier steps.
+    `execute`: the environment's; called if it is anchored, or if there is no program to predict. `before`: the step that it
+    belongs to, for an oracle with a memory, which then knows what was executed in earlier steps.
     """
 
     solution: Solution
@@ -47,9 +47,9 @@ class Predicted(NamedTuple):
 class OutcomeOracle(Oracle):
     """For `OutcomeModel`s; `world_model` None: everything is anchored.
 
-    `grade` is `execute`, `predict` and `join`, for those who need to look in between. With a `memory`, a program that was executed in
-    an earlier step is not executed again, and keeps its true outcome where it is only predicted; equal programs of a batch are
-    executed once.
+    `grade` is `execute`, `predict` and `join`, for those who need to look in between. With a `memory`, a program that was
+    executed in an earlier step is not executed again, and keeps its true outcome where it is only predicted; equal programs of
+    a batch are executed once.
     """
 
     memory: Memory | None = None

@@ -54,12 +54,15 @@ class RewardOracle(Oracle):
         low, high = self.score_range or (-np.inf, np.inf)
         if not low <= true <= high:
             raise InvalidInput(
-                f"the true score of an episode is {true!r}, outside [{low:g}, {high:g}]: pass corrector=Corrector(score_range=None) for an "
-                "environment whose returns have no range, or score_range=(low, high) with its own."
+                f"the true score of an episode is {true!r}, outside [{low:g}, {high:g}]: pass "
+                "corrector=Corrector(score_range=None) for an environment whose returns have no range, or score_range=(low, "
+                "high) with its own."
             )
 
     def learn(self, graded: Sequence[Graded]) -> None:
-        """Pool the pairs of what was graded, and teach a world model that learns its anchors: `update(episodes, true scores)`."""
+        """Pool the pairs of what was graded, and teach a world model that learns its anchors:
+        `update(episodes, true scores)`.
+        """
         self.observe(pairs_of(graded))
         anchors = [g for g in graded if g.true is not None]
         self.teach([g.question.episode for g in anchors], [g.true for g in anchors])

@@ -31,7 +31,8 @@ class SideBySide:
 
         Args:
             work: each is given `ask`.
-            answer: (which of them ask, their questions) -> one answer each; an `InfrastructureError` is raised where it was asked.
+            answer: (which of them ask, their questions) -> one answer each; an `InfrastructureError` is raised where it was
+                asked.
         """
         if len(work) == 1:  # nobody to wait for
             return [_outcome_of(work[0], lambda question: _raised(answer([0], [question])[0]))]

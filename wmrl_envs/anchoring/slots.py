@@ -264,7 +264,9 @@ class RewardSlots(Slots):
         return graded
 
     def _finish(self, slots: Sequence[int], out: list[Transition]) -> None:
-        """Episodes that a wrapper of the user's ended, which their bases could not know, are scored now and paid as they are."""
+        """Episodes that a wrapper of the user's ended, which their bases could not know,
+        are scored now and paid as they are.
+        """
         late = [k for k, t in enumerate(out) if (t.terminated or t.truncated) and not t.failed and not self._scored[slots[k]]]
         for k, graded in zip(late, self._score([slots[k] for k in late]), strict=True):
             if graded.failed is not None:
@@ -275,7 +277,9 @@ class RewardSlots(Slots):
 
 
 def total(graded: Sequence[Graded]) -> Graded:
-    """Several questions of one step of a chain (a wrapper that repeats actions) as one: scores add up, the rest is of the last."""
+    """Several questions of one step of a chain (a wrapper that repeats actions) as one: scores add up,
+    the rest is of the last.
+    """
     if len(graded) == 1:
         return graded[0]
     sums: dict[str, Any] = {}

@@ -34,11 +34,15 @@ class ExecutionLimits:
 
     Attributes:
         timeout_s: wall clock, seconds.
-        cpu_s: CPU seconds of the whole process tree, or None for no such limit. What a program uses does not depend on how busy the
-            machine is, what it waits does: with `cpu_s` as the limit of a task, `timeout_s` is only there for programs that sleep.
-        memory_mb: MiB. processes: processes and threads.
+        cpu_s: CPU seconds of the whole process tree, or None for no such limit. What a program uses does not depend on how busy
+            the machine is, what it waits does: with `cpu_s` as the limit of a task, `timeout_s` is only there for programs that
+            sleep.
+        memory_mb: MiB of memory.
+        processes: processes and threads.
         output_bytes: bytes of stdout and of stderr kept (head and tail).
-        file_mb: largest single file. disk_mb: work directory in all. submission_mb: largest submission read back.
+        file_mb: MiB of the largest single file.
+        disk_mb: MiB of the work directory in all.
+        submission_mb: MiB of the largest submission that is read back.
     """
 
     timeout_s: float = 1200.0
@@ -75,8 +79,8 @@ class Job:
         data_dir: folder the program sees read-only as DATA_DIR.
         prelude: trusted code executed before it in the same namespace (a scaffold), under its own file name.
         env: extra environment variables (allow-listed by the caller; never secrets).
-        hold: the prelude depends on `data_dir` and `env` alone and seeds what is random, so a sandbox may execute it once and start
-            many programs from there.
+        hold: the prelude depends on `data_dir` and `env` alone and seeds what is random, so a sandbox may execute it once and
+            start many programs from there.
         nice: how far the program stands back behind others for the processor, 0 to 19.
     """
 

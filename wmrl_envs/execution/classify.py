@@ -35,7 +35,8 @@ def classify(killed: str, exit_code: int | None, stderr: str, problem: str | Non
 
     Args:
         killed: the limit we ended it at ("timeout", "cpu", "memory", "output", "disk"), or "".
-        exit_code: of the program, negative for a signal. stderr: what it wrote there.
+        exit_code: of the program, negative for a signal.
+        stderr: what the program wrote there.
         problem: why its submission was refused, if it was.
         crowded: as many processes and threads as are allowed were there, so that it may have waited for one that never came.
     """
@@ -93,11 +94,13 @@ def to_execution(answer: Mapping[str, Any], parts: Sequence[bytes], tier: str) -
 
 
 def describe(execution: Execution, limits: ExecutionLimits) -> str:
-    """One or two sentences on how a run ended and what to change; for a failed program its traceback.
+    r"""One or two sentences on how a run ended and what to change; for a failed program its traceback.
 
     >>> from wmrl_envs.outcome import Execution, ExecutionStatus
-    >>> describe(Execution(ExecutionStatus.TIMEOUT, wall_s=20.1), ExecutionLimits(timeout_s=20))
-    'Execution failed: the time limit of 20 s was exceeded and the program was stopped. Make it faster: fewer rows, trees or folds.'
+    >>> text = describe(Execution(ExecutionStatus.TIMEOUT, wall_s=20.1), ExecutionLimits(timeout_s=20))
+    >>> print(text.replace(". ", ".\n"))
+    Execution failed: the time limit of 20 s was exceeded and the program was stopped.
+    Make it faster: fewer rows, trees or folds.
     """
     match execution.status:
         case ExecutionStatus.OK:

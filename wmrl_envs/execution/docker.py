@@ -253,8 +253,8 @@ def _image_id(client: Any, image: str) -> str:
         return client.images.get(image).id
     except docker.errors.ImageNotFound:
         raise DataNotBuilt(
-            f"There is no image {image!r}: build it with `docker build -t {image} --build-arg REQUIREMENTS=requirements-cpu.txt "
-            "sandbox`, or use image='host'."
+            f"There is no image {image!r}: build it with `docker build -t {image} --build-arg "
+            "REQUIREMENTS=requirements-cpu.txt sandbox`, or use image='host'."
         ) from None
 
 

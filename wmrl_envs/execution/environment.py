@@ -48,7 +48,8 @@ _MANIFEST = "wmrl-environment.json"
 _DESCRIBE = """
 import importlib.metadata as m, json, sys
 names = sorted({(d.metadata["Name"].lower(), d.version) for d in m.distributions() if d.metadata["Name"]})
-print(json.dumps({"python": sys.version.split()[0], "base_prefix": sys.base_prefix, "packages": [f"{n}=={v}" for n, v in names]}))
+print(json.dumps({"python": sys.version.split()[0], "base_prefix": sys.base_prefix, \
+"packages": [f"{n}=={v}" for n, v in names]}))
 """
 
 

@@ -19,10 +19,13 @@ def make_sandbox(kind: str = "auto", *, cache: CacheMode = "off", store: str | P
     Args:
         kind: "process" (embedded, no daemon), "docker", "ray" (on the nodes of a cluster), "replay" (recorded executions
             only), or "auto": the embedded one, or Docker where this machine can isolate only with it.
-        cache: "off", "read" or "read-write": whether executions are remembered in `store` (a folder; a replay's too).
+        cache: "off", "read" or "read-write": whether executions are remembered in `store`.
+        store: folder of the recorded executions, for `cache` and for "replay".
+        **kwargs: further options of the sandbox's constructor.
 
     Raises:
-        InvalidInput: an unknown kind, mode or option, or no store to replay. IsolationError: "auto" found no way to isolate untrusted code.
+        InvalidInput: an unknown kind, mode or option, or no store to replay.
+        IsolationError: "auto" found no way to isolate untrusted code.
     """
     if kind != "replay" and cache == "off":
         return _make(kind, kwargs)

@@ -20,7 +20,8 @@ def make_local(kind: str, options: dict[str, Any]) -> Sandbox:
     """
     if kind == "process" and sys.platform != "linux":
         raise IsolationError(
-            f"The embedded sandbox isolates with what the Linux kernel has, and this is {sys.platform}: install Docker and use sandbox 'docker'."
+            f"The embedded sandbox isolates with what the Linux kernel has, and this is {sys.platform}: install Docker and use "
+            "sandbox 'docker'."
         )
     if kind == "process":
         from wmrl_envs.execution.process.sandbox import ProcessSandbox

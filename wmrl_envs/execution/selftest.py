@@ -203,8 +203,8 @@ def memory_words() -> str:
     if group:
         return f"the kernel, in a control group of each run below {group}: pages of any kind, page tables, files, sockets"
     return (
-        "each process by the kernel, all together by counting 20 times a second; no control group (cgroup v2) can be made here. "
-        "Memory that is no process's own (memfd_create, shared pages without a file) is refused; see SECURITY.md"
+        "each process by the kernel, all together by counting 20 times a second; no control group (cgroup v2) can be made "
+        "here. Memory that is no process's own (memfd_create, shared pages without a file) is refused; see SECURITY.md"
     )
 
 

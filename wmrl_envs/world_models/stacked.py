@@ -24,7 +24,9 @@ DOUBT = 0.2  # standard deviation of a score before anything was executed
 
 @dataclass(frozen=True)
 class Pair:
-    """An executed program. `said`: P(valid) and score if valid of each member asked before it learnt of it, None of the others."""
+    """An executed program. `said`: P(valid) and score if valid of each member asked before it learnt of it,
+    None of the others.
+    """
 
     task: str
     said: tuple[tuple[float, float] | None, ...]
@@ -35,10 +37,10 @@ class Pair:
 class StackedWorldModel:
     """Combines its members by what the anchors teach.
 
-    P(valid) and the score of a valid program are stacked apart: a logistic and a linear model on what the members said before they
-    learnt of a program, for all tasks together and, drawn towards that, for each task. Before there are pairs it answers as its most
-    trusted member, the first one; so the first should be the best. Cheap members are asked first; those that cost executions
-    (`Priced`) are asked for the share `budget` of the programs, the ones the cheap ones are least sure of.
+    P(valid) and the score of a valid program are stacked apart: a logistic and a linear model on what the members said before
+    they learnt of a program, for all tasks together and, drawn towards that, for each task. Before there are pairs it answers
+    as its most trusted member, the first one; so the first should be the best. Cheap members are asked first; those that cost
+    executions (`Priced`) are asked for the share `budget` of the programs, the ones the cheap ones are least sure of.
 
     Args:
         members: outcome models, the most trusted one first.
@@ -79,7 +81,9 @@ class StackedWorldModel:
         return combined
 
     def spread(self, task: str) -> float:
-        """Standard deviation of the score that is left in doubt about solutions of a task; of an unknown task, as much as of any."""
+        """Standard deviation of the score that is left in doubt about solutions of a task; of an unknown task,
+        as much as of any.
+        """
         return self._doubt.get(task, max(self._doubt.values(), default=DOUBT))
 
     def close(self) -> None:
@@ -137,12 +141,15 @@ class StackedWorldModel:
             told, score=min(max(p * score, 0.0), 1.0), p_valid=p, confidence=max(p, 1 - p), source="predicted",
             spread=float(np.std([said[i].score for i in order])), cpu_s=sum(o.cpu_s for o in said.values()),
             wall_s=sum(o.wall_s for o in said.values()), cached=any(o.cached for o in said.values()),
-            details={**told.details, "world_model": "stacked", "asked": order, "member_scores": [float(said[i].score) for i in order]},
+            details={**told.details, "world_model": "stacked", "asked": order,
+                     "member_scores": [float(said[i].score) for i in order]},
         )  # fmt: skip
 
     # ---- learning ---------------------------------------------------------------------------------------------------
     def update(self, solutions: Sequence[Solution], contexts: Sequence[TaskContext], outcomes: Sequence[Outcome]) -> None:
-        """Learn from executed outcomes: first the weights, from what was said before, then the members. Nothing is asked for it."""
+        """Learn from executed outcomes: first the weights, from what was said before, then the members.
+        Nothing is asked for it.
+        """
         rows = [
             r for r in zip(solutions, contexts, outcomes, strict=True) if r[2].source != "predicted" and not r[2].is_infra_error
         ]

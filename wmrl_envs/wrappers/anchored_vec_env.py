@@ -44,7 +44,8 @@ class AnchoredVecEnv(VectorEnv):
         world_model: an `OutcomeModel`, `RewardModel` or `DynamicsModel`.
         group_size: slots a group; members of a group share seed and anchor decision in their e-th episodes.
         anchor_fraction: share of the groups that is executed.
-        min_anchor_groups: how many groups in flight are anchored at least; None: 1 where `groups * anchor_fraction >= 1`, else 0.
+        min_anchor_groups: how many groups in flight are anchored at least; None: 1 where `groups * anchor_fraction >= 1`, else
+            0.
         corrector: default `Corrector()`; for dynamics models one without a score range that picks its map by what helps.
         seed: of the anchor decisions. Episodes are seeded by `reset(seed=...)`; without it they are not.
         max_episode_steps: time limit of predicted and real episodes; default: the TimeLimit wrapper, else the spec.
@@ -61,8 +62,8 @@ class AnchoredVecEnv(VectorEnv):
 
     `infos["wmrl"]` holds arrays of shape (num_envs,) with masks `_key`, as gymnasium's infos do: `status`, `score`,
     `raw_score`, `best_score`, `predicted`, `calibrated`, `true`, `wall_s` (NaN, or "", where not known); `anchored`, `group`,
-    `propensity`, `valid` (False: drop the group `group`, ours failed), `weight` (rho for anchors, 1 for others, 0 if invalid, or if
-    predicted while the audit says "freeze") and `audit` (what it says: "none", "raise", "freeze", "stop") always.
+    `propensity`, `valid` (False: drop the group `group`, ours failed), `weight` (rho for anchors, 1 for others, 0 if invalid,
+    or if predicted while the audit says "freeze") and `audit` (what it says: "none", "raise", "freeze", "stop") always.
 
     >>> import gymnasium as gym
     >>> class Still:  # a dynamics model
@@ -100,14 +101,14 @@ class AnchoredVecEnv(VectorEnv):
             raise InvalidInput(f"group_size={group_size!r} with {n} environments: expected a whole number that divides {n}.")
         if anchor_place != "groups":
             raise InvalidInput(
-                f"anchor_place={anchor_place!r}: expected 'groups', since the slots of a vector environment do not wait for each other; "
-                "`wmrl train` also places anchors inside groups."
+                f"anchor_place={anchor_place!r}: expected 'groups', since the slots of a vector environment do not wait for "
+                "each other; `wmrl train` also places anchors inside groups."
             )
         schedule = schedule or AnchorSchedule(anchor_fraction, 0, seed, adaptive=True)
         if not schedule.fraction and (corrector is None or corrector.enabled):
             raise InvalidInput(
-                "anchor fraction 0 with the corrections on: without anchors nothing can ever be calibrated; raise anchor_fraction, "
-                "or pass corrector=Corrector(debias=False, denoise=False)."
+                "anchor fraction 0 with the corrections on: without anchors nothing can ever be calibrated; raise "
+                "anchor_fraction, or pass corrector=Corrector(debias=False, denoise=False)."
             )
         self.num_envs = n
         self.envs = [fn() for fn in env_fns]
@@ -412,6 +413,6 @@ def _check_alike(envs: Sequence[gymnasium.Env]) -> None:
         for what in ("observation_space", "action_space"):
             if getattr(env, what) != getattr(first, what):
                 raise InvalidInput(
-                    f"environment {i} has the {what.replace('_', ' ')} {getattr(env, what)}, environment 0 has {getattr(first, what)}: "
-                    "expected the same in all."
+                    f"environment {i} has the {what.replace('_', ' ')} {getattr(env, what)}, environment 0 has "
+                    f"{getattr(first, what)}: expected the same in all."
                 )

@@ -9,7 +9,8 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 
 class FlatInfos(VectorWrapper):
-    """Infos without nested dictionaries and texts: `infos["wmrl"]["score"]` becomes `infos["wmrl_score"]`, with its mask `_wmrl_score`.
+    """Infos without nested dictionaries and texts: `infos["wmrl"]["score"]` becomes `infos["wmrl_score"]`, with its mask
+    `_wmrl_score`.
 
     Columns of numbers and truth values stay, others (texts, objects) go; `final_obs` stays as it is, `final_info` is flat too.
 

@@ -29,8 +29,9 @@ class Sb3VecEnv(VecEnv):
     `info_keywords` always `anchored` (bool), `wm_reward` (the episode's return so far by calibrated predictions) and
     `real_reward` (by real execution; NaN in predicted episodes). At the end of an episode `terminal_observation`.
 
-    Stable-Baselines3 knows no weights: with the buffers of `wmrl_train.integrations.sb3` its algorithms apply them. For `ep_rew_mean` put
-    SB3's `Monitor` into `env_fns` (it counts predicted rewards too) or `VecMonitor` around this; `anchored` says which episodes are real.
+    Stable-Baselines3 knows no weights: with the buffers of `wmrl_train.integrations.sb3` its algorithms apply them. For
+    `ep_rew_mean` put SB3's `Monitor` into `env_fns` (it counts predicted rewards too) or `VecMonitor` around this; `anchored`
+    says which episodes are real.
     """
 
     def __init__(self, venv: AnchoredVecEnv):
@@ -39,8 +40,8 @@ class Sb3VecEnv(VecEnv):
         for what, space in (("observation", venv.single_observation_space), ("action", venv.single_action_space)):
             if _has_text(space):
                 raise TypeError(
-                    f"the {what} space is {space}: Stable-Baselines3 has no text spaces; embed the text with an ObservationWrapper and "
-                    "choose among programs with a Discrete action, or train with `wmrl train`."
+                    f"the {what} space is {space}: Stable-Baselines3 has no text spaces; embed the text with an "
+                    "ObservationWrapper and choose among programs with a Discrete action, or train with `wmrl train`."
                 )
         self.venv = venv
         venv.set_autoreset_mode(AutoresetMode.SAME_STEP)

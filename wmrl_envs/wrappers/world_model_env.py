@@ -29,8 +29,9 @@ class WorldModelEnv(gymnasium.Wrapper, RecordConstructorArgs):
         max_episode_steps: time limit; default: the TimeLimit wrapper in the chain, else the spec.
         retries: further attempts after the world model failed for reasons of ours.
 
-    `info["wmrl"]` has `predicted`, `calibrated`, `score`, `anchored=False` and `weight` (1, or 0 after a failure of ours). A failure of ours (of the world model too) cuts
-    the episode short: reward 0, truncated, `status` "infra_error", no score.
+    `info["wmrl"]` has `predicted`, `calibrated`, `score`, `anchored=False` and `weight` (1, or 0 after a failure of
+    ours). A failure of ours (of the world model too) cuts the episode short: reward 0, truncated, `status` "infra_error", no
+    score.
     """
 
     def __init__(

@@ -35,8 +35,9 @@ class RaySandbox(Sandbox):
     Args:
         inner: kind of the sandbox on the nodes: "auto", "process" or "docker".
         address: of the cluster (default: `RAY_ADDRESS`, else one that runs on this machine, else a new one on this machine).
-        cpus, gpus: that an execution takes; a node runs as many at a time as it has room for. GPUs are lent by Ray and handed
-            on to the inner sandbox. Not tested on a GPU machine.
+        cpus: cores that an execution takes; a node runs as many at a time as it has room for.
+        gpus: GPUs that an execution takes, likewise. They are lent by Ray and handed on to the inner sandbox. Not tested on a
+            GPU machine.
         memory_mb: that Ray sets aside for an execution (default: none; its limit holds anyway).
         retries: how often Ray runs an execution again that was lost with its worker or node.
         wait_s: how long an execution may wait for room before that counts as an infrastructure failure.
@@ -119,7 +120,8 @@ class RaySandbox(Sandbox):
         except errors.GetTimeoutError as error:
             self._ray.cancel(reference, force=True)
             raise InfrastructureError(
-                f"No Ray node ran an execution within wait_s={self._wait_s:g} s and its own limit: is the cluster alive (`ray status`)?"
+                f"No Ray node ran an execution within wait_s={self._wait_s:g} s and its own limit: is the cluster alive "
+                "(`ray status`)?"
             ) from error
         except errors.RayError as error:  # lost more often than `retries`, or cancelled by `close`
             raise InfrastructureError(f"Ray lost an execution ({type(error).__name__}).") from error
@@ -163,7 +165,8 @@ class RaySandbox(Sandbox):
         if len(set(found.values())) > 1:
             kinds = "; ".join(f"{name}: {environment[:12]}, {tier}" for name, (environment, tier) in found.items())
             raise InvalidInput(
-                f"The sandboxes of the Ray nodes differ (environment, isolation): {kinds}. Run `wmrl sandbox build` on all of them."
+                f"The sandboxes of the Ray nodes differ (environment, isolation): {kinds}. Run `wmrl sandbox build` on all of "
+                "them."
             )
         return next(iter(found.values()))
 

@@ -30,7 +30,9 @@ _BOOT = "import sys; sys.path[0] = sys.argv.pop(1); from box.server import main;
 
 
 def encode(job: Job, venv: str, base_prefix: str, tier: str, warm: bool, **more: Any) -> bytes:
-    """The message that asks a supervisor for `job`, in the environment `venv`. Raises `InvalidInput` if the job cannot be run anywhere."""
+    """The message that asks a supervisor for `job`, in the environment `venv`.
+    Raises `InvalidInput` if the job cannot be run anywhere.
+    """
     env = checked_env(job.env)
     header = {
         "tier": tier,
@@ -95,7 +97,9 @@ class Server:
         return self._closed
 
     def ask(self, message: bytes, timeout_s: float, holder: socket.socket | None = None) -> tuple[dict[str, Any], list[bytes]]:
-        """Have one job done, by a process that `hold` gave or by the server. Raises `InfrastructureError` if it or the supervisor fails us."""
+        """Have one job done, by a process that `hold` gave or by the server.
+        Raises `InfrastructureError` if it or the supervisor fails us.
+        """
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -111,7 +115,8 @@ class Server:
             ours.close()
 
     def hold(self, prelude: str, env: Mapping[str, str], data_dir: Path) -> tuple[socket.socket, dict[str, Any]]:
-        """A process that has executed `prelude`: its control socket, which ends it when closed, and `cpu_s` and `memory_mb` of this.
+        """A process that has executed `prelude`: its control socket, which ends it when closed, and `cpu_s` and `memory_mb` of
+        this.
 
         Raises:
             InfrastructureError: it could not be executed there; the message says why.

@@ -1,7 +1,7 @@
 """Preludes that are kept executed: one process each, from which programs start with the data read already.
 
-A holder executes only the prelude, which is ours, on public data. Programs are forked from it as they are from the server, into the
-same isolation, and see nothing there but what they would have read themselves.
+A holder executes only the prelude, which is ours, on public data. Programs are forked from it as they are from the server, into
+the same isolation, and see nothing there but what they would have read themselves.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ class ProcessSandbox(Sandbox):
         preload: modules the warm process imports.
         cpus: cores a solution may use, taken in turn (default: all).
         gpus: indices or UUIDs of the GPUs to lend, one solution a GPU. Not tested on a GPU machine.
-        held, held_mb: preludes that are kept executed (`Job.hold`), and the MiB they may take together; the least recently used end.
+        held: how many preludes are kept executed (`Job.hold`); the least recently used end.
+        held_mb: MiB that they may take together.
         allow_unsafe: run untrusted code although this machine cannot isolate it.
         attempts: how often a run is tried when the sandbox itself fails, before `InfrastructureError` is raised.
 
@@ -116,7 +117,9 @@ class ProcessSandbox(Sandbox):
         self._finalizer()
 
     def _granted(self, job: Job) -> list[int]:
-        """The cores for a job where `cpus` does not say it: so many that one worker a core stays within its limit of processes."""
+        """The cores for a job where `cpus` does not say it: so many that one worker a core stays within its limit of
+        processes.
+        """
         available = sorted(os.sched_getaffinity(0))
         n = granted_cores(len(available), job.limits.processes)
         first = n * next(self._jobs) % len(available)

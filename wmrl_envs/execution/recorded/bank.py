@@ -30,8 +30,8 @@ class NotRecorded(InfrastructureError):
 class ExecutionBank:
     """Recorded executions of many programs of some tasks, read from one compressed file.
 
-    Unlike an `ExecutionStore` it keeps the graded value in place of the submission, so that ten thousand executions fit in a few
-    megabytes. The first line of the file says under which `conditions` everything ran: environment lock, limits, prelude,
+    Unlike an `ExecutionStore` it keeps the graded value in place of the submission, so that ten thousand executions fit in a
+    few megabytes. The first line of the file says under which `conditions` everything ran: environment lock, limits, prelude,
     variables, and for each task the fingerprint of its data. A job under any other conditions is not answered.
 
     Args:

@@ -30,7 +30,9 @@ _TIMEOUT_S = 60.0
 
 
 class _PlainDisk(diskcache.Disk):
-    """Values are bytes in the database. Files, which stores of earlier versions have, are those of the store and nothing else."""
+    """Values are bytes in the database. Files, which stores of earlier versions have,
+    are those of the store and nothing else.
+    """
 
     def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
         if mode == core.MODE_PICKLE:

@@ -112,8 +112,8 @@ class ExecutionStore:
             raise
         except BROKEN as error:
             raise StoreFailure(
-                f"The execution store {self.folder} cannot be {what} ({error or type(error).__name__}): free space on its disk, "
-                "or delete the folder if it is damaged (what it remembers is executed again)."
+                f"The execution store {self.folder} cannot be {what} ({error or type(error).__name__}): free space on its "
+                "disk, or delete the folder if it is damaged (what it remembers is executed again)."
             ) from error
 
     @property

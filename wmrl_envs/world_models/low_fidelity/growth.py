@@ -13,7 +13,8 @@ class Growth:
     """`large = floor + (small - floor) * factor ** exponent`, with a log-normal error.
 
     Args:
-        exponent, sd: what is known beforehand: the exponent, and the standard deviation of the logarithm of the cost at full size.
+        exponent: the exponent as known beforehand.
+        sd: standard deviation of the logarithm of the cost at full size, as known beforehand.
         floor: what no program goes below (an interpreter with its libraries).
     """
 

@@ -1,8 +1,8 @@
 """`LowFidelityWorldModel`: predicts what execution would report by executing the program on a reduced copy of its task.
 
-It sees every crash and needs neither a language model nor rules; what it gets wrong is what fewer rows change: scores are a little
-lower, more so for programs that need many rows, which the corrections are there for. It costs CPU seconds of the sandbox, told in
-`Outcome.cpu_s`.
+It sees every crash and needs neither a language model nor rules; what it gets wrong is what fewer rows change: scores are a
+little lower, more so for programs that need many rows, which the corrections are there for. It costs CPU seconds of the
+sandbox, told in `Outcome.cpu_s`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ def _memory() -> Growth:
 class LowFidelityWorldModel:
     """An `OutcomeModel` that executes programs on a reduced copy of their competition, in the same sandbox as ever.
 
-    The copy is made on first use. A task with no more rows than asked for is executed as it is, which is said once; one that cannot be
-    reduced raises `InvalidInput`. A program that was predicted before is answered from memory, at no cost.
+    The copy is made on first use. A task with no more rows than asked for is executed as it is, which is said once; one that
+    cannot be reduced raises `InvalidInput`. A program that was predicted before is answered from memory, at no cost.
 
     Args:
-        rows, test_rows: about how many training and test rows a copy has; in fact the next prime number, so that a program that names a
-            round number of rows meets it as it does at full size.
+        rows: about how many training rows a copy has; in fact the next prime number, so that a program that names a round
+            number of rows meets it as it does at full size.
+        test_rows: about how many test rows a copy has, likewise.
         sandbox: "auto", "process", "docker", or a `Sandbox`, which stays the caller's to close.
         seed: of the drawn rows.
         data_dir: folder of prepared competitions; default: where the environment that asks has them, else the usual one.

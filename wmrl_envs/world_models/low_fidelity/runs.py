@@ -1,4 +1,6 @@
-"""Running a program on the reduced copy of its task, and once more where the first run says more about the copy than about the program."""
+"""Running a program on the reduced copy of its task, and once more where the first run says more about the copy than about the
+program.
+"""
 
 from __future__ import annotations
 

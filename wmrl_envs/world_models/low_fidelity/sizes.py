@@ -1,4 +1,6 @@
-"""What a program's text or error has to do with the number of rows, and telling of a reduced run as if it had been a full one."""
+"""What a program's text or error has to do with the number of rows, and telling of a reduced run as if it had been a full
+one.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ from collections.abc import Mapping
 #: Errors that a program may have for want of rows alone: they are confirmed on a larger copy.
 _WANT_OF_ROWS = re.compile(
     r"n_samples|n_components|n_neighbors|n_splits|n_clusters|n_features|n_quantiles|k_neighbors|min_df|max_df|no terms remain|"
-    r"empty vocabulary|least populated|members in each class|number of classes|only one class|at least 2 classes|more than one class|"
-    r"unknown categor|unseen label|larger than|samples? (?:in|per|is required)|Input contains NaN|infs or nans",
+    r"empty vocabulary|least populated|members in each class|number of classes|only one class|at least 2 classes|"
+    r"more than one class|unknown categor|unseen label|larger than|samples? (?:in|per|is required)|"
+    r"Input contains NaN|infs or nans",
     re.IGNORECASE,
 )
 _WHOLE = re.compile(r"(?<![\w.])\d+(?![\w.])")
@@ -62,7 +65,8 @@ def next_prime(n: int) -> int:
 
 
 def restated(text: str, sizes: Mapping[int, int], *, everywhere: bool) -> str:
-    """Row counts of the copy as those of the full data: in shapes and before "rows" only, or `everywhere` (in an error's message).
+    """Row counts of the copy as those of the full data: in shapes and before "rows" only, or `everywhere` (in an error's
+    message).
 
     >>> restated("train (500, 14), 300 trees", {500: 3118, 300: 1336}, everywhere=False)
     'train (3118, 14), 300 trees'

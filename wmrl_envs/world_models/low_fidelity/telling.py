@@ -20,9 +20,13 @@ def predicted(
     """The outcome to expect at full size.
 
     Args:
-        seen: the reduced run. limits: at full size.
-        p_valid: P(valid), limits apart. late, large: P(the time limit is hit), P(the memory limit is hit).
-        seconds, memory_mb: expected of a full execution.
+        seen: the reduced run.
+        limits: limits of the execution at full size.
+        p_valid: P(valid) in [0, 1], limits apart.
+        late: P(the time limit is hit).
+        large: P(the memory limit is hit).
+        seconds: expected time of a full execution.
+        memory_mb: expected memory of a full execution, in MiB.
     """
     within = (1.0 - late) * (1.0 - large)
     outcome, status, told = seen.outcome, seen.outcome.status, seen.outcome.report
@@ -43,8 +47,8 @@ def predicted(
     kept = status is ExecutionStatus.OK
     return replace(
         outcome, status=status, score=min(max(p_valid * value, 0.0), 1.0), raw_score=outcome.raw_score if kept else None,
-        feedback=feedback.render(told), report=told, source="predicted", confidence=max(p_valid, 1.0 - p_valid), p_valid=p_valid,
-        position=outcome.position if kept else None, relative_gap=outcome.relative_gap if kept else None,
+        feedback=feedback.render(told), report=told, source="predicted", confidence=max(p_valid, 1.0 - p_valid),
+        p_valid=p_valid, position=outcome.position if kept else None, relative_gap=outcome.relative_gap if kept else None,
         wall_s=seen.wall_s, cpu_s=seen.cpu_s, cached=seen.cached,
         details={
             "world_model": "low_fidelity", "rows": seen.reduced.rows, "test_rows": seen.reduced.test_rows,

@@ -22,10 +22,12 @@ _HELD = ("anon", "shmem", "kernel", "sock")
 
 
 def parent_group(root: str | None = None, own: str | None = None) -> str | None:
-    """The nearest folder at or above our group where groups with limits can be made, as far as its files say; None if there is none.
+    """The nearest folder at or above our group where groups with limits can be made, as far as its files say; None if there is
+    none.
 
     Args:
-        root: where the hierarchy is mounted. own: the group of this process in it. (Default: as the kernel says.)
+        root: where the hierarchy is mounted; default: as the kernel says.
+        own: the group of this process in it; default: as the kernel says.
     """
     root = root if root is not None else _mounted()
     own = own if own is not None else _own_group()

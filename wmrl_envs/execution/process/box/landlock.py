@@ -37,7 +37,8 @@ def _all_rights(abi: int) -> int:
 
 
 def restrict(read: list[str], write: list[str], names: list[str]) -> None:
-    """Allow reading `read`, everything in `write` and listing `names`, nothing else; no TCP, no signals or abstract sockets outwards.
+    """Allow reading `read`, everything in `write` and listing `names`, nothing else; no TCP, no signals or abstract sockets
+    outwards.
 
     Call it after `kernel.no_new_privileges`. Paths that do not exist are left out. What the kernel's version does not
     know (TCP before 4, signals before 6) stays open: the self-test finds out.

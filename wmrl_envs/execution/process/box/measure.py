@@ -65,6 +65,8 @@ def memory_mb(pids: list[int], enough_mb: float, files_mb: float | None = None) 
     which descriptors are sockets. Infinite if a process cannot be looked at.
 
     Args:
+        pids: ids of the processes.
+        enough_mb: MiB up to which the plain sum is good enough.
         files_mb: MiB in the run's files in memory, mapped or not; None: they are what processes have mapped.
     """
     kinds = ("RssAnon", "RssFile", "VmSwap", "VmPTE", *(("RssShmem",) if files_mb is None else ()))
@@ -214,6 +216,7 @@ def nameless_mb(pids: list[int], seen: dict[tuple[int, int], float]) -> float:
     Without root the size of a file that is mapped only is not shown; it counts as it was last seen.
 
     Args:
+        pids: ids of the processes.
         seen: MiB of files by device and inode, kept from look to look.
     """
     found: dict[tuple[int, int], float] = {}

@@ -38,7 +38,8 @@ def build_root(job: dict, owner: int) -> None:
     """As pid 1 of the new pid namespace: make the solution's root, work directory and devices, and enter it.
 
     Args:
-        job: the job as the server got it. owner: user id, as seen here, of the solution.
+        job: the job as the server got it.
+        owner: user id, as seen here, of the solution.
     """
     os.umask(0o022)
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS)

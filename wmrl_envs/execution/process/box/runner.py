@@ -108,7 +108,9 @@ def _show(error):
 
 
 def finish(status, kept=()):
-    """What the interpreter does at its end, without taking apart what a forked process shares: modules, and `kept` names of `__main__`."""
+    """What the interpreter does at its end, without taking apart what a forked process shares: modules,
+    and `kept` names of `__main__`.
+    """
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

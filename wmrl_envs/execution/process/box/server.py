@@ -1,6 +1,7 @@
 """The server: imports the usual libraries once, then forks a supervisor for every job. Single-threaded on purpose.
 
-Asked to hold a prelude, it forks a holder: a server of the same kind that has executed this prelude, so that the data is read once.
+Asked to hold a prelude, it forks a holder: a server of the same kind that has executed this prelude, so that the data is read
+once.
 """
 
 from __future__ import annotations

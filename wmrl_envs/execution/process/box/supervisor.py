@@ -111,7 +111,9 @@ class _Run:
                 self.group.remove()
 
     def _watch(self, init: int, sources: dict[str, int], talk: socket.socket) -> tuple[float, float]:
-        """Until init is gone: read what it and the solution write, and end them at a limit. When the solution's time began, and ended."""
+        """Until init is gone: read what it and the solution write, and end them at a limit. When the solution's time began,
+        and ended.
+        """
         sinks: dict[int, Callable] = {sources["out"]: self.out.add, sources["err"]: self.err.add}
         sinks[sources["ready"]] = self.ready.extend
         for descriptor in sinks:
