@@ -125,7 +125,8 @@ class SubmissionProblem:
 
     Attributes:
         kind: class shown in brackets: "SubmissionNotFoundError", "InvalidSubmissionError", "EvaluationError", ...
-        message: one line. details: what is wrong and where; written for the agent that has to fix it.
+        message: one line.
+        details: what is wrong and where; written for the agent that has to fix it.
     """
 
     kind: str
@@ -142,11 +143,14 @@ class Feedback:
 
     Attributes:
         failure: why the program did not come to its end; None if it did.
-        output: what it printed. errors: the end of what it wrote to stderr, where that is to be told. seconds: how long it ran.
+        output: what it printed.
+        errors: the end of what it wrote to stderr, where that is to be told.
+        seconds: how long it ran.
         notice: said in place of "Execution successful".
         problem: why its submission got no score; None if it was accepted (or there was none, after a failure).
         position: places on the boards, where they are to be told.
-        score: position score in [0, 1], None where it is not known. raw_score: value of the metric, likewise.
+        score: position score in [0, 1], None where it is not known.
+        raw_score: value of the metric, likewise.
     """
 
     failure: str | None = None
@@ -176,15 +180,18 @@ class Outcome:
         feedback: what the agent is told of this attempt alone, as a text.
         source: "executed", "predicted" or "replayed".
         confidence: of a prediction, in [0, 1]; 1 for executions.
-        wall_s, cpu_s: cost of obtaining it (recorded cost for replays).
+        wall_s: seconds that it took to obtain (as recorded, for replays).
+        cpu_s: CPU seconds that it took to obtain (likewise).
         report: the record behind `feedback`; an environment renders it with what it knows of the episode. Without one (a world
             model that writes text only) the text of a failure is shown as it is, and that of a success is made of its scores.
-        position: places on the leaderboards. relative_gap: DSBench's.
+        position: places on the leaderboards.
+        relative_gap: DSBench's.
         cached: answered from the execution cache.
         error: what the grader or the infrastructure said, in one line; None where nothing was wrong.
         error_type: of a prediction: class of the error that it expects.
         error_line: of a prediction: line of that error.
-        p_valid: of a prediction: P(the submission is accepted). spread: standard deviation of an ensemble's scores.
+        p_valid: of a prediction: P(the submission is accepted).
+        spread: standard deviation of an ensemble's scores.
         steps: simulator steps taken (LIBERO).
         details: JSON-able extras of one source, for reports that look into that source.
     """

@@ -15,7 +15,8 @@ class Alarm:
     """Follows the audit of a corrector: more anchors while it is alarmed, and no weight for predictions that mislead.
 
     Args:
-        corrector: whose audit. schedule: whose anchor fraction; raised only if it is adaptive.
+        corrector: whose audit.
+        schedule: whose anchor fraction; raised only if it is adaptive.
 
     Attributes:
         says: what the audit asked for at the last look: "none", "raise", "freeze" or "stop".

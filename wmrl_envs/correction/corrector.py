@@ -23,12 +23,20 @@ class Corrector:
     """Online Debiasing and Inverse-Variance Denoising over one pool of anchor pairs.
 
     Args:
-        min_pairs, refit_every, direction, levels, score_range, per_task, two_stage: see `Recalibrator`.
-        window, w_max: see `FusionWeight`.
-        debias: calibrate predictions. denoise: weight anchors by rho (False: rho is 1).
+        min_pairs: pairs before the first fit of the map, and before rho leaves 1.
+        refit_every: new pairs between fits.
+        direction: "inverse", "regression" or "auto": how the map is fitted, see `Recalibrator`.
+        levels: true-score levels of the inverse map.
+        window: latest pairs that rho is computed from, see `FusionWeight`.
+        w_max: largest rho, at least 1.
+        debias: calibrate predictions.
+        denoise: weight anchors by rho (False: rho is 1).
         fusion: "ivw" (Equation 5), "cv" (control variate: unbiased over the draw however wrong the world model, if anchors'
             episodes come from the same distribution as the others), "dr" (doubly robust, its correction shrunk), "auto" (ivw or
             cv, whichever has the lower estimated mean squared error) or "none" (plain mean over groups).
+        score_range: where scores lie, (low, high); None for rewards without a range.
+        per_task: mix the common map with the task's own.
+        two_stage: P(score > 0) times the map fitted to the pairs with a score above 0.
         noise: standard deviation of what two predictions of one solution differ by, for "auto"; 0 for deterministic world
             models.
         prequential: residuals by the map as it was before their pair; False: by the map refitted with it, which flatters the

@@ -23,7 +23,8 @@ class Recalibrator:
     """The calibration map f, the identity until `min_pairs` pairs, refitted after every `refit_every` new ones.
 
     Args:
-        min_pairs: pairs before the first fit. refit_every: new pairs between fits.
+        min_pairs: pairs before the first fit.
+        refit_every: new pairs between fits.
         direction: "inverse" (Lemma 11: unbiased given the true score), "regression" (E[r | r_hat]), or "auto": whichever of the
             two, or no map, had the lower error of advantages on pairs it had not seen (`MapChoice`); in doubt no map.
         levels: true-score levels of the inverse map.
@@ -33,7 +34,9 @@ class Recalibrator:
         max_pairs: the latest pairs that are kept.
 
     Attributes:
-        ready: a first fit has been made. n_pairs: pairs received. n_fits: fits made.
+        ready: a first fit has been made.
+        n_pairs: pairs received.
+        n_fits: fits made.
         fell_back: the last fit had no usable slope, so the last good map (or the identity) is still in use.
 
     >>> f = Recalibrator(min_pairs=4, refit_every=4)

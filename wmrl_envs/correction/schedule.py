@@ -22,7 +22,8 @@ class AnchorSchedule:
     every batch are anchored whatever the fraction (the excess is made up for, as far as one batch's minimum).
 
     Args:
-        fraction: share of groups to anchor, in [0, 1]. min_groups: anchors a batch at least.
+        fraction: share of groups to anchor, in [0, 1].
+        min_groups: anchors a batch at least.
         seed: of its own random stream.
         stratify: spread the anchors of a batch over its tasks.
         adaptive: half of the propensity stays uniform, half follows `priority` (default: tasks with few anchors so

@@ -20,9 +20,12 @@ class EpisodeState:
     """What an environment remembers of the episode that runs.
 
     Attributes:
-        turn: programs so far. over: no further program is taken.
-        best_score: best position score so far, in [0, 1]. best_raw: best value of the metric, None while there is none.
-        history: (code, feedback) of the turns, oldest first. code: the program that was proposed last.
+        turn: programs so far.
+        over: no further program is taken.
+        best_score: best position score so far, in [0, 1].
+        best_raw: best value of the metric, None while there is none.
+        history: (code, feedback) of the turns, oldest first.
+        code: the program that was proposed last.
     """
 
     competition: Competition

@@ -58,8 +58,10 @@ class SandboxEnvironment:
     """A built virtual environment.
 
     Attributes:
-        root: the environment's folder. base_prefix: the installation of Python it was made from.
-        packages: its lock, as `name==version`. digest: identifies interpreter and lock (part of an execution's cache key).
+        root: the environment's folder.
+        base_prefix: the installation of Python it was made from.
+        packages: its lock, as `name==version`.
+        digest: identifies interpreter and lock (part of an execution's cache key).
     """
 
     root: Path

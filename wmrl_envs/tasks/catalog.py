@@ -25,7 +25,8 @@ class TaskFacts:
 
     Attributes:
         slug: the Kaggle slug, or our own name for a built-in competition.
-        source: "mledojo", "dsbench" or "builtin". split: "train", "held_out" or "dsbench".
+        source: "mledojo", "dsbench" or "builtin".
+        split: "train", "held_out" or "dsbench".
         category: "tabular", "text" or "image".
         kind: the category DSBench results are reported under: "binary", "multiclass", "regression", "other" ("" elsewhere).
         metric: name in `wmrl_envs.tasks.metrics.METRICS`; `params` are its parameters.
@@ -34,7 +35,9 @@ class TaskFacts:
         prediction_columns: columns of a submission besides the ids, where they are not the target columns.
         optional_columns: columns a submission may carry that are not looked at.
         id_match: "text" (ids compared as strings), "integer" (1.0 is 1) or "in_order" (no ids: rows are in file order).
-        size: download size on Kaggle. ground_truth, baseline: DSBench's values for the relative performance gap.
+        size: download size on Kaggle.
+        ground_truth: DSBench's best value, for the relative performance gap.
+        baseline: DSBench's baseline value, for the same.
         excluded_because: why the paper's evaluation leaves it out ("" = kept).
         notes: what makes its scores doubtful (a leak, a contaminated test set).
     """

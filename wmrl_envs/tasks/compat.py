@@ -30,7 +30,8 @@ class Override:
         score: a function of its own.
         missing: what a missing number does: "refused", "skipped" (the mean of its column is over the others) or "undefined"
             (the score is NaN, as it is for a logarithm of a number below -1).
-        extra_columns: more columns are accepted. also_required: columns a submission must have as well.
+        extra_columns: more columns are accepted.
+        also_required: columns a submission must have as well.
         by_id_only: rows with the same id are matched in file order, the other id columns are ignored.
         in_order: rows are not matched at all: they must be in the order of the answers.
     """

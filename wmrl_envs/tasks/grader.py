@@ -83,7 +83,8 @@ class ProcessGrader:
     """Scores in processes of its own. Safe to call from several threads.
 
     Args:
-        limits: of one grading. processes: most at a time (default: one a core, at most 16).
+        limits: of one grading.
+        processes: most at a time (default: one a core, at most 16).
     """
 
     def __init__(self, limits: GradingLimits | None = None, processes: int | None = None):

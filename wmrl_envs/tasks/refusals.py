@@ -14,7 +14,8 @@ class SubmissionError(ValueError):
 
     Attributes:
         kind: the name of the error in the feedback.
-        message: what went wrong, in one line. details: more, for the agent, in one line too.
+        message: what went wrong, in one line.
+        details: more, for the agent, in one line too.
         agents_own: False if it is our failure, which must never count against the agent.
     """
 

@@ -32,9 +32,12 @@ class EnsembleDynamics:
     Args:
         observation_space: of the single environment, at its base (`env.unwrapped`).
         action_space: of the same.
-        members: networks. hidden: width of their two layers.
-        capacity: latest transitions kept. refit_every: new transitions between fits once fitted.
-        gradient_steps: of a fit, batches of 256. learning_rate: Adam.
+        members: number of networks.
+        hidden: width of their two layers.
+        capacity: latest transitions kept.
+        refit_every: new transitions between fits once fitted.
+        gradient_steps: steps of a fit, on batches of 256.
+        learning_rate: of Adam.
         sample: draw a member and its noise (False: the mean of all, deterministic).
         seed: of weights, batches and samples.
         termination_fn: (observations, actions, next observations) -> terminated (n,), where it is known; else it is learned.

@@ -25,7 +25,8 @@ class Held:
     """One holder: where to ask it, and what it costs.
 
     Attributes:
-        control: its socket. memory_mb: MiB that it alone takes.
+        control: its socket.
+        memory_mb: MiB that it alone takes.
     """
 
     def __init__(self, control: socket.socket, cpu_s: float, memory_mb: float):
@@ -41,7 +42,9 @@ class Holders:
     """The holders of one sandbox.
 
     Args:
-        server: who forks them. at_most: how many; 0 holds nothing. memory_mb: MiB of all together, but for the one used last.
+        server: who forks them.
+        at_most: how many; 0 holds nothing.
+        memory_mb: MiB of all together, but for the one used last.
     """
 
     def __init__(self, server: Server, at_most: int, memory_mb: float):

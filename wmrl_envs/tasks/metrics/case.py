@@ -19,8 +19,11 @@ class Case:
     """Answers and predictions in the same row order.
 
     Attributes:
-        truth: the answers, all their columns. submission: the predictions; neither is ever changed.
-        targets: columns of `truth`; predictions: columns of `submission`. ids: one string a row, for messages.
+        truth: the answers, all their columns.
+        submission: the predictions; neither is ever changed.
+        targets: columns of `truth`.
+        predictions: columns of `submission`.
+        ids: one string a row, for messages.
     """
 
     truth: pd.DataFrame

@@ -32,7 +32,10 @@ class Reduced:
 
     Attributes:
         competition: the copy, ranked on the same boards; the competition itself where nothing could be left out.
-        rows, test_rows: kept. all_rows, all_test_rows: what there is.
+        rows: training rows that are kept.
+        test_rows: test rows that are kept.
+        all_rows: training rows that there are.
+        all_test_rows: test rows that there are.
         tested_on: "answers": test rows with their answers; "train": rows held out of train, because the metric takes no part of
             the answers.
         notes: what else is different.

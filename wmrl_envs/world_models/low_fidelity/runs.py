@@ -47,9 +47,13 @@ class Seen:
     """What became of a program on a reduced copy.
 
     Attributes:
-        run: the run that counts. outcome: as graded there. reduced: the copy.
-        factor: times as many rows there are at full size, mean of training and test rows. all_rows: training rows there.
-        cpu_s, wall_s: of all its runs, with what was set up for it.
+        run: the run that counts.
+        outcome: as graded there.
+        reduced: the copy.
+        factor: times as many rows there are at full size, mean of training and test rows.
+        all_rows: training rows there.
+        cpu_s: CPU seconds of all its runs, with what was set up for it.
+        wall_s: seconds of the same.
     """
 
     run: Execution

@@ -40,7 +40,8 @@ class RemoteRewardModel:
     Args:
         url: of the server, such as http://127.0.0.1:8010.
         form: which scalar the score is, see `frames.dense_reward`.
-        timeout_s: of one request. attempts: in all, with exponential waits up to `max_wait_s` between them.
+        timeout_s: seconds for one request.
+        attempts: in all, with exponential waits up to `max_wait_s` between them.
         batch_size: episodes a request.
 
     Raises:

@@ -26,8 +26,10 @@ class Names:
     """One pass over a program: lines of the first use and the first binding of each name, and what needs a closer look.
 
     Attributes:
-        used: name -> first line where it is read. bound: name -> first line where it is given a value.
-        odd: there is something only the compiler can judge. stars: there is a `from m import *`.
+        used: name -> first line where it is read.
+        bound: name -> first line where it is given a value.
+        odd: there is something only the compiler can judge.
+        stars: there is a `from m import *`.
     """
 
     def __init__(self, tree: ast.Module):

@@ -17,11 +17,17 @@ class State:
     """One program under review.
 
     Attributes:
-        env: the names of the scope that is followed. rows: tag -> number of rows, see `Data.rows`.
-        findings, fits, saved: what was predicted to fail, the calls of `fit`, the submissions written, in order.
-        line, certainty: where the analysis is, and P(it is reached and its errors are not caught).
-        doubts: statements so far of which it is not known whether they run. python_s: CPU seconds spent in loops.
-        written: files the program has written. opened_to_write: by a path that may be any.
+        env: the names of the scope that is followed.
+        rows: tag -> number of rows, see `Data.rows`.
+        findings: what was predicted to fail, in order.
+        fits: the calls of `fit`, in order.
+        saved: the submissions written, in order.
+        line: where the analysis is.
+        certainty: P(the line is reached and its errors are not caught).
+        doubts: statements so far of which it is not known whether they run.
+        python_s: CPU seconds spent in loops.
+        written: files the program has written.
+        opened_to_write: a file was opened to write, by a path that may be any.
         targets: what the scaffold calls `y`, if it is there.
     """
 

@@ -68,7 +68,9 @@ class RunGroup:
     """The group of one run, made with its limits; the run's first process enters it (`enter`).
 
     Args:
-        parent: of `usable_group`. limits: of the job. cores: how many it may use; 0 for all.
+        parent: of `usable_group`.
+        limits: of the job.
+        cores: how many it may use; 0 for all.
     """
 
     def __init__(self, parent: str, limits: dict, cores: int):
