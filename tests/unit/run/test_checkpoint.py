@@ -12,6 +12,7 @@ import torch
 
 from wmrl_envs.errors import InvalidInput
 from wmrl_train.run import checkpoint as ck
+from wmrl_train.run import rundir
 from wmrl_train.run.rundir import LogError, RunDirectory
 
 
@@ -176,10 +177,10 @@ def test_an_earlier_run_is_set_aside_not_deleted(tmp_path):
     assert RunDirectory(tmp_path / "demo").set_aside() is None
 
 
-def test_a_full_disk_under_a_log_is_one_sentence(tmp_path):
+def test_a_full_disk_under_a_log_is_one_sentence(tmp_path, monkeypatch):
     run = RunDirectory(tmp_path / "r")
     run.acquire()
-    (run.path / "metrics.jsonl").symlink_to("/dev/full")
+    monkeypatch.setattr(rundir, "_opened", lambda path, flags: os.open("/dev/full", os.O_WRONLY))
     with pytest.raises(LogError, match="make room and go on with --resume"):
         run.append("metrics.jsonl", {"step": 1})
     run.release()
