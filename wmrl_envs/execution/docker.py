@@ -299,7 +299,7 @@ def _host_mounts(environment: SandboxEnvironment, empty: Path) -> list[tuple[str
 @contextlib.contextmanager
 def _staged(job: Job, message: bytes) -> Iterator[tuple[Path, Path]]:
     """A folder for one container (its job and our code), and the data as anybody can read it."""
-    with tempfile.TemporaryDirectory(prefix=folder_name("docker", os.getpid())) as name:
+    with tempfile.TemporaryDirectory(prefix=folder_name("docker", os.getpid()) + "-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         (folder / "empty").mkdir()

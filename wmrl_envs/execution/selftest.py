@@ -112,7 +112,7 @@ def probe_tier(environment: SandboxEnvironment, tier: str) -> list[str]:
     """What a solution can do in `tier` that it must not; [] if the tier isolates on this machine."""
     server = Server(environment, ())
     try:
-        with tempfile.TemporaryDirectory(prefix=folder_name("probe", os.getpid())) as folder:
+        with tempfile.TemporaryDirectory(prefix=folder_name("probe", os.getpid()) + "-") as folder:
             return _probe(server, environment, tier, Path(folder))
     except (InfrastructureError, OSError) as error:
         return [f"not even start ({error})"]

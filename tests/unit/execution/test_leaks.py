@@ -17,6 +17,7 @@ import pytest
 from tests.unit.execution.conftest import LIMITS, processes_of, wait_until
 from wmrl_envs.errors import InfrastructureError
 from wmrl_envs.execution import ExecutionLimits, Job, ProcessSandbox
+from wmrl_envs.execution.process.box.tiers import folder_name
 from wmrl_envs.execution.process.reaper import reap
 from wmrl_envs.outcome import ExecutionStatus
 
@@ -219,3 +220,14 @@ def test_a_full_host_disk_is_our_failure(environment, data_dir, tmp_path, monkey
         with pytest.raises(InfrastructureError, match="No such file"):
             box.run("print(1)", data_dir, LIMITS)
     assert ExecutionStatus.INFRA_ERROR.is_agents_own is False
+
+
+def test_a_folder_whose_random_ending_is_digits_still_says_whose_it_is(tmp_path):
+    """A harness that cleans up beside a living one must not take the ending for a part of the start time."""
+    for ending in ("", "-4567abcd", "-12345678"):
+        (tmp_path / (folder_name("docker", os.getpid()) + ending)).mkdir()
+    dead = tmp_path / f"wmrl-docker-{os.getpid()}-1-1234"
+    dead.mkdir()
+    assert reap(str(tmp_path)) == 1
+    assert not dead.exists()
+    assert len(list(tmp_path.iterdir())) == 3

@@ -16,8 +16,8 @@ from wmrl_envs.execution.process.box.tiers import FIRST_USER, remove_tree, start
 
 log = logging.getLogger(__name__)
 
-#: Our temporary folders, with pid and start time of the owner.
-OWNED_FOLDER = re.compile(r"wmrl-(?:run|probe|docker)-(\d+)-(\d+)")
+#: Our temporary folders, with pid and start time of the owner; a random ending, which may be digits, is set apart.
+OWNED_FOLDER = re.compile(r"wmrl-(?:run|probe|docker)-(\d+)-(\d+)(?:-.*)?$")
 
 
 def reap(folder: str | None = None) -> int:
