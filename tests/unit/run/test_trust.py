@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 from wmrl_envs.errors import InvalidInput
 from wmrl_train.cli import app
 from wmrl_train.config import load_config
-from wmrl_train.run.trust import check
+from wmrl_train.run.trust import check, reaching
 
 REACHING = [
     "execution.options.tier=unsafe",
@@ -49,7 +49,9 @@ def test_members_of_members_are_looked_at(tmp_path):
 
 def test_what_only_says_how_fast_is_not_asked_about(tmp_path):
     harmless = ["execution.options.cpus=1", "execution.options.warm=false", "policy.engine_options.max_model_len=512"]
-    check(load_config("laptop", harmless), [], tmp_path, trust=False)
+    stored = load_config("laptop", harmless)
+    assert reaching(stored) == {}
+    check(stored, [], tmp_path, trust=False)
 
 
 def test_resume_refuses_a_foreign_run_that_lowers_the_isolation(tmp_path):
